@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 
 END = 0.01  # chance that a one-sided limit of sensitivity is missed
 SMALL = 5  # people of a group, below which a fact about it is one about them
@@ -54,14 +55,35 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupCount:
+    """Of the people of one class, client or both, or the rarest: how many were tested and hit, and their luck.
+
+    Luck is that of held-out people of the same group; no trials: nobody held out is of that group.
+    """
+
+    name: str  # "class 3", "client 2", "class 3 of client 2", "rarest tenth"
+    tested: int
+    hits: int
+    luck: Share
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hits <= self.tested:
+            raise ValueError(f"{self.name}: {self.hits} of {self.tested} people cannot be hit")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PeopleCount:
     """Whom one attack tested, each once, with all that it read of every round; and whom it hit.
+
+    Where the harm is a fact about a client, clients count in the place of people: each holds one row, its own
+    number.
 
     Rows are those of the training data of all clients; they name people within a run and nowhere else. Raises
     ValueError where more people are hit than were tested, more tested than are held, or one person counts twice.
     """
 
     kind: Kind | None = None  # what was read of them; None: all that the attack claims something of
+    harm: Harm
     hit_means: str  # what a hit is, in words: "named among 100 images of the class"
     tested: Mapping[int, tuple[int, ...]]  # client -> rows of the people tested
     hit: Mapping[int, tuple[int, ...]]  # client -> rows of those hit
@@ -70,6 +92,8 @@ class PeopleCount:
     # might name one of them
     unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
+    is_alike: bool = True  # whether these differ from those tested by nothing but that nobody trained on them
+    groups: tuple[GroupCount, ...] = ()
     controls: tuple[Share, ...] = ()  # clients' people, scored against clients that are played without them
     # client -> single people planted through its code and the run's protections: does the attack see anybody?
     planted: Mapping[int, Share] = field(default_factory=dict)

@@ -17,11 +17,13 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, binom_ppf, norm_isf, t_isf
+from fedaudit.fl.threats.threat import Harm
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
 ALPHA = 0.05
-FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
+# rates for which thresholds of membership are set; a leak in everybody is seen at the second alone
+FALSE_ALARMS = {Harm.MEMBERSHIP: 0.01, Harm.DIFFUSE: 0.1}
 
 
 class Grouping(Enum):
@@ -399,7 +401,7 @@ def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:
     return len(x) / (effect * _compute_design_effect(k, alpha))
 
 
-def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:
+def choose_threshold_rank(non_members: int, false_alarms: float) -> int:
     """Which of the largest scores of non-members the threshold of membership is, counted from 1.
 
     Whoever scores above it is flagged, of non-members a share of `false_alarms` at most. Raises ValueError

@@ -33,6 +33,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.datasets.help_pages import HelpPages
 from fedaudit.fl.datasets.notes import Notes
 from fedaudit.fl.families.adapters import attach
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, state_of
 from fedaudit.fl.models.tiny_gpt import TinyGPT
 from fedaudit.fl.runtime.streams import Streams
@@ -87,7 +88,17 @@ def descend(net: Net, texts: NDArray[np.int64], labels: NDArray[np.int64], step:
         optimiser.step()
     after = {k: v.numpy().copy() for k, v in state_of(net).items()}
     change = {k: after[k].astype(np.float64) - start[k] for k in start}
-    return Change(artifact="", origin="recorded", sender=0, round=0, n=0, series="", start=start, change=change)
+    return Change(
+        artifact="",
+        origin="recorded",
+        kind=Kind.LOCAL_MODEL,
+        sender=0,
+        round=0,
+        n=0,
+        series="",
+        start=start,
+        change=change,
+    )
 
 
 def know(task: str, rank: int = 0) -> Knowledge:

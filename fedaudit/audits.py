@@ -283,8 +283,7 @@ def _tabulate(findings: Sequence[AuditedFinding]) -> Table[AuditedFinding]:
 
 
 def _describe_finding(f: Finding) -> Row:
-    graded = next((e for e in f.evidence if e.control == "none" and e.place == f.where), None)
-    graded = graded or next((e for e in f.evidence if e.control == "none"), None)
+    graded = next((e for e in f.evidence if e.control == "none"), None)
     low, high = (graded.interval if graded else None) or (None, None)
     return {
         "id": f.id,
@@ -292,6 +291,9 @@ def _describe_finding(f: Finding) -> Row:
         "outcome": str(f.outcome),
         "title": f.title,
         "observer": f.threat.position if f.threat else "",
+        "harm": str(f.harm or ""),
+        "at_least": f.at_least,
+        "people": f.people,
         "measure": graded.measure if graded else "",
         "value": graded.value if graded else None,
         "low": low,

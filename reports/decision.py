@@ -40,42 +40,19 @@ TITLES = {
 EXIT_CODES = {Word.READY: 0, Word.WITH_CONDITIONS: 0, Word.NOT_READY: 1, Word.CANNOT_TELL: 3}
 
 
-class Odds(Record):
-    """How often something succeeds, for one size of group or over all."""
-
-    group: float | None  # examples behind a message; None: over all
-    value: float  # fraction
-    interval: tuple[float, float] | None
-    trials: int = 0  # behind the value; 0: not known
-    guess: float | None  # the strongest baseline
-    replayed: tuple[float, float] | None = None  # interval of the auditor's replays of such messages
-    replays: int = 0  # behind that interval
-    graded: bool  # the place that set the severity
-
-    @property
-    def rests_on_replays(self) -> bool:
-        """Whether the replays, which agree with what clients sent, say more than that does: their interval is the
-        narrower one."""
-        if self.replayed is None or self.interval is None:
-            return self.replayed is not None
-        own, replayed = (high - low for low, high in (self.interval, self.replayed))
-        return replayed < own
-
-    @property
-    def reliable_interval(self) -> tuple[float, float] | None:
-        """The interval to rely on."""
-        return self.replayed if self.rests_on_replays else self.interval
-
-
 class Risk(Record):
-    """One thing that could happen; findings of the same harm share it."""
+    """One thing that could happen, whoever can do it: to people, to the model, or what was seen or proved."""
 
-    finding: str  # id of the worst
+    finding: str = ""  # id of the worst; empty: no attack of this run shows it
     also: list[str] = Field(default_factory=list)  # ids of the others
     what: str  # a sentence without statistics
-    who: str  # can do it
-    whom: str  # it touches
-    odds: list[Odds] = Field(default_factory=list)  # none: nothing to estimate, see `note`
+    who: str = ""  # can do it
+    # of so many people (clients, or per cent of answers) so many are hit; none of what is certain, see `note`
+    unit: str = ""
+    at_least: int = 0
+    at_most: int | None = None
+    people: int = 0
+    cells: list[str] = Field(default_factory=list)  # ids of the questions that show it; none of a fact
     note: str = ""
     severity: str
 

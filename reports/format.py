@@ -9,20 +9,14 @@ from datetime import UTC, datetime
 
 from fedaudit.fl.threats.threat import ThreatModel
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import Cell, Question, RuleQuestion, name_cell
 from fedaudit.reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 
 PERCENT = ("fraction", "share")  # units of measures that are printed as percent
 
-OUTCOMES = {
-    Outcome.DEMONSTRATED: "Demonstrated",
-    Outcome.NOT_DEMONSTRATED: "Not demonstrated",
-    Outcome.INCONCLUSIVE: "Inconclusive",
-    Outcome.NOT_APPLICABLE: "Not applicable",
-    Outcome.FAILED: "Failed",
-}
+OUTCOMES = {Outcome.RAN: "Ran", Outcome.NOT_APPLICABLE: "Not applicable", Outcome.FAILED: "Failed"}
 MOST_SENDERS = 5  # of unread messages that are named
 OBSERVERS = {
     "server": "the server",
@@ -178,11 +172,11 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
-def count_answered(questions: Sequence[Question]) -> str:
+def count_answered(cells: Sequence[Cell]) -> str:
     """Coverage in one phrase: "18 of 24 questions answered"."""
-    if not questions:
+    if not cells:
         return "no question was asked"
-    return f"{sum(q.is_answered for q in questions)} of {plural(len(questions), 'question')} answered"
+    return f"{sum(c.is_answered for c in cells)} of {plural(len(cells), 'question')} answered"
 
 
 def describe_unread(found: ImportRecord | None) -> str:
@@ -213,3 +207,23 @@ def threat(threat: ThreatModel) -> str:
     position = threat.position.replace("_", " ")
     conduct = threat.conduct.replace("_", " ").replace("honest but curious", "honest-but-curious")
     return f"{position}, {conduct}; knows {knows or 'nothing beforehand'}"
+
+
+def name_questions(cells: Sequence[Cell]) -> list[str]:
+    """Questions in words, those of one harm together: "membership by the server, another client"."""
+    readers: dict[str, list[str]] = {}
+    for cell in cells:
+        readers.setdefault(name_cell(cell), []).append(_name_subject(cell))
+    return [f"{what} by {join_words(list(dict.fromkeys(who)))}" for what, who in readers.items()]
+
+
+def name_question(cell: Cell) -> str:
+    """One question in words."""
+    return f"{name_cell(cell)} by {_name_subject(cell)}"
+
+
+def _name_subject(cell: Cell) -> str:
+    """Who reads, or under which rule."""
+    if isinstance(cell, Question):
+        return name_observer(cell.observer)
+    return f"attackers under {cell.rule.replace('_', ' ')}" if isinstance(cell, RuleQuestion) else ""

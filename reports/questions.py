@@ -1,77 +1,48 @@
-"""Questions: what an audit asks about people's data and about the model, and how each was answered.
+"""Questions: what an audit asks about people's data and about the model, and how each stands.
 
-The one table that coverage, the verdict, the plan, the annexes and the limits are read from. A question is an
-artifact, an observer, an aim and the rounds of which messages were recorded.
+Two tables, which coverage, the verdict, the plan, the annexes and the limits are read from: who reads what,
+by what can happen to people (`Question`), and each rule of the server by what attackers or absence do to the
+model (`RuleQuestion`).
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pydantic import Field
 
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 from fedaudit.reports.record import Record
-
-MESSAGES = "messages"  # the kind of a question about no content: that a message is sent, and when
 
 
 class State(StrEnum):
     """How a question stands."""
 
-    DEMONSTRATED = "demonstrated"  # an attack succeeded on recorded messages
-    BOUNDED = "bounded"  # at most a tolerable number of people could be exposed
-    INCONCLUSIVE = "inconclusive"  # asked, and no answer
-    NOT_ASKED = "not_asked"  # an attack exists, and was left out, failed, or had no recorded round
-    NO_ATTACK = "no_attack"  # none exists here for this kind, modality and size
-
-    @property
-    def words(self) -> str:
-        return "no attack exists" if self is State.NO_ATTACK else self.value.replace("_", " ")
+    EXPOSED = "exposed"  # more are hit than is tolerable
+    CLEAR = "clear"  # no more are hit than is tolerable, by all attacks that had to run
+    OPEN = "open"  # neither is known
 
 
-class Question(Record):
-    """One row of the table."""
+class Cell(Record):
+    """One row of either table."""
 
-    id: str  # "membership.server.local_prototypes"
-    aim: Aim
-    observer: str  # a position: "server", "client", "next_client", "mediator", "public"
-    kind: str  # the artifact; of robustness, the server's rule
-    rounds: str  # of which messages were read: "all 15 rounds", "round 15 of 15"
+    id: str
     required: bool  # the word waits for it
     state: State
-    why: str  # what the state rests on, as a sentence
+    why: str  # what the state rests on, or what is missing, as a sentence
     findings: list[str] = Field(default_factory=list)  # ids, those that answer it first
-    tolerable: float = 0.0  # share of people
-    at_least: int = 0  # people who were hit because their data were in, by any attack, beyond luck
-    at_most: int | None = None  # people who are, by any attack of the panel, at 95 % confidence; None: no limit
-    people: int = 0  # of so many
-    is_refuting: bool = False  # a verified epsilon, since more people were hit than it allows
-    more: int | None = None  # people that must be tested besides, to settle it; None: no number would
-    next_attack: str = ""  # the quickest that was left out and would ask it
-    seconds: float | None = None  # how long either takes, about
+    tolerable: float = 0.0  # share of people, or of the model's answers
+    next_attack: str = ""  # the quickest that was left out and is missing
+    seconds: float | None = None  # how long that takes, about
     accepted: str = ""  # by whom, until when, and why
 
     @property
     def is_answered(self) -> bool:
-        return self.state in (State.DEMONSTRATED, State.BOUNDED)
+        return self.state is not State.OPEN
 
     @property
     def is_exposed(self) -> bool:
-        """Whether more people were hit because their data were in than is tolerable, or an epsilon allows."""
-        return self.is_refuting or self.at_least > count_allowed(self.people, self.tolerable)
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether it is known that not everybody could be exposed."""
-        return self.at_most is not None and (not self.at_most or self.at_most < self.people)
-
-    @property
-    def artifact(self) -> str:
-        """The artifact in words, with its rounds where these are not all."""
-        what = "whether and when a client sends" if self.kind == MESSAGES else self.kind.replace("_", " ")
-        return what if self.rounds.startswith(("all ", "the only")) else f"{what} ({self.rounds})"
+        return self.state is State.EXPOSED
 
     @property
     def is_open(self) -> bool:
@@ -79,8 +50,52 @@ class Question(Record):
         return self.required and not self.is_answered and not self.accepted
 
 
+class GroupLimits(Record):
+    """A group of people of whom more are hit, or might be, than is tolerable of a group."""
+
+    name: str  # "class 3 of client 2", "rarest tenth"
+    people: int
+    at_least: int
+    at_most: int | None = None
+    attack: str
+
+
+class Question(Cell):
+    """What can happen to people by whatever somebody reads: `at_least` are hit, by any attack, and `at_most`."""
+
+    harm: Harm
+    observer: str  # a position: "server", "client", "next_client", "mediator", "public"
+    kinds: list[str] = Field(default_factory=list)  # of messages that are read, in which it is looked for
+    at_least: int = 0  # people who were hit because their data were in, by any attack, beyond luck
+    at_most: int | None = None  # people who are, by any attack of the panel, at 95 % confidence; None: no limit
+    people: int = 0  # of so many; of facts about clients, clients
+    groups: list[GroupLimits] = Field(default_factory=list)  # that stand worse than is tolerable
+    is_refuting: bool = False  # a verified epsilon, since more people were hit than it allows
+    more: int | None = None  # people that must be tested besides, to settle it; None: no number would
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether it is known that not everybody could be exposed."""
+        return self.at_most is not None and (not self.at_most or self.at_most < self.people)
+
+    @property
+    def allowed(self) -> int:
+        """The tolerable number of people."""
+        return count_allowed(self.people, self.tolerable)
+
+
+class RuleQuestion(Cell):
+    """What attackers that the config declares, or absence, cost the model under one rule of the server."""
+
+    aim: Aim
+    rule: str
+    malicious: float = 0.0  # share of the clients, in the worst run; 0: nobody is
+    at_least: float = 0.0  # share of answers that is lost, by the paired interval
+    at_most: float | None = None  # None: nothing was measured
+
+
 class HeadCount(Record):
-    """How many people the demonstrated findings expose beyond luck, and between which numbers (95 %)."""
+    """How many people the worst attack hit beyond luck, and between which numbers (95 %)."""
 
     expected: float
     interval: tuple[int, int]
@@ -92,26 +107,42 @@ def count_allowed(people: int, share: float) -> int:
     return math.floor(share * people + 1e-9)
 
 
-def count_by_aim(questions: Iterable[Question]) -> str:
-    """How many questions there are of each aim: "membership 7, inversion 2"; empty without any."""
-    counts = Counter(str(q.aim) for q in questions)
-    return ", ".join(f"{aim} {count:,}" for aim, count in sorted(counts.items(), key=lambda c: -c[1]))
+def describe_limits(cell: Cell) -> str:
+    """Both limits in words: "at least 51, at most 102 of 719 people", "at least 6 % of answers"."""
+    if isinstance(cell, Question):
+        units = "clients" if cell.harm is Harm.CLIENT_FACT else "people"
+        of = f" of {cell.people:,} {units}"
+        least, most = f"at least {cell.at_least:,}", f"at most {cell.at_most or 0:,}"
+    else:
+        assert isinstance(cell, RuleQuestion)
+        of = " of answers"
+        least, most = f"at least {100 * cell.at_least:.3g} %", f"at most {100 * (cell.at_most or 0):.3g} %"
+    return f"{least}{of}, no limit known" if cell.at_most is None else f"{least}, {most}{of}"
 
 
-def count_states(questions: Sequence[Question]) -> str:
-    """How many questions stand in which state: "4 inconclusive, 9 not asked"; empty without any."""
-    counts = ((sum(q.state is state for q in questions), state.words) for state in State)
+def name_cell(cell: Cell) -> str:
+    """What one question asks, in a few words: "membership", "backdoor"."""
+    if isinstance(cell, Question):
+        return cell.harm.label
+    assert isinstance(cell, RuleQuestion)
+    return str(cell.aim)
+
+
+def list_harms(cells: Iterable[Cell]) -> str:
+    """What is asked in some questions, each once: "membership, reconstruction"; empty without any."""
+    return ", ".join(dict.fromkeys(name_cell(c) for c in cells))
+
+
+def count_states(cells: Sequence[Cell]) -> str:
+    """How many questions stand in which state: "1 exposed, 4 open"; empty without any."""
+    counts = ((sum(c.state is state for c in cells), state.value) for state in State)
     return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
-def describe_answered(questions: list[Question]) -> str:
-    """How many questions are answered, and in which ways the others are not."""
-    if not questions:
+def describe_answered(cells: Sequence[Cell]) -> str:
+    """How many questions are answered and how, and how many of the others the verdict waits for."""
+    if not cells:
         return "No question could be asked."
-    answered = [q for q in questions if q.is_answered]
-    others = [q for q in questions if not q.is_answered]
-    text = f"{len(answered):,} of {len(questions):,} questions answered"
-    text += f": {count_states(answered)}." if answered else "."
-    text += f" The others: {count_states(others)}." if others else ""
-    left = sum(q.is_open for q in questions)
+    text = f"Of {len(cells):,} {'question' if len(cells) == 1 else 'questions'}, {count_states(cells)}."
+    left = sum(c.is_open for c in cells)
     return f"{text} {left:,} required {'question is' if left == 1 else 'questions are'} open." if left else text

@@ -11,12 +11,13 @@ from pydantic import AfterValidator, Field
 
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.decision import DeploymentDecision, Word
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.imported import ImportRecord, UnverifiedAttack
-from fedaudit.reports.questions import HeadCount, Question
+from fedaudit.reports.questions import HeadCount, Question, RuleQuestion
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
 from fedaudit.reports.system import System
@@ -39,9 +40,9 @@ class Severity(StrEnum):
 
 
 class Outcome(StrEnum):
-    DEMONSTRATED = "demonstrated"
-    NOT_DEMONSTRATED = "not_demonstrated"  # ran, its positive control was found, showed nothing
-    INCONCLUSIVE = "inconclusive"  # missed its control, too few trials, or beyond guessing and ungraded
+    """Whether something looked; what it found, severity and limits say."""
+
+    RAN = "ran"
     NOT_APPLICABLE = "not_applicable"
     FAILED = "failed"  # an error; never improves a score
 
@@ -57,7 +58,7 @@ class Accusation(Record):
 
 
 class Finding(Record):
-    """One conclusion. `title` is a sentence; `reason` cites the policy rule that set the severity."""
+    """What one attack, check or bound came to. `title` is a sentence; `reason` says what set the severity."""
 
     id: str  # "upcnn", "dp-exact-server-client", "lint-L10"
     title: str
@@ -68,9 +69,10 @@ class Finding(Record):
     severity: Severity
     summary: str  # what was done, what came out, compared with what
     reason: str = ""
-    rule: str = ""  # id of the policy's rule that held; empty: none
-    where: str = ""  # the place of a curve that it held at
-    extrapolated: bool = False  # graded by what the auditor planted, at the n that clients recorded
+    # of an attack that counts people: what happens to most of them, to so many at least, of so many
+    harm: Harm | None = None
+    at_least: int = 0
+    people: int = 0
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     shown_by: list[str] = Field(default_factory=list)  # ids of other findings that show the same leak
@@ -85,14 +87,19 @@ class Finding(Record):
     @property
     def is_demonstrated(self) -> bool:
         """Whether it counts as a demonstrated finding: others that show the same leak do not count again."""
-        return self.outcome is Outcome.DEMONSTRATED and not self.part_of
+        return self.severity is not Severity.NONE and not self.part_of
+
+    @property
+    def account(self) -> str:
+        """What was hit or is wrong, then what was done and measured; nothing twice."""
+        return " ".join(dict.fromkeys(filter(None, (self.reason, self.summary))))
 
 
-_ORDER = [Outcome(o) for o in ("demonstrated", "failed", "inconclusive", "not_demonstrated", "not_applicable")]
+_ORDER = [Outcome.FAILED, Outcome.RAN, Outcome.NOT_APPLICABLE]
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """The order everywhere: severest first; of one severity, open questions before what showed nothing, what does
+    """The order everywhere: severest first; of one severity, what failed before what showed nothing, what does
     not apply last; an attack that was seen to work before a bound that does not exist. What shows the same leak
     as another finding comes right after it."""
     ordered = sorted(findings, key=lambda f: (-f.severity.rank, _ORDER.index(f.outcome), f.source != "attack"))
@@ -258,29 +265,21 @@ class NoiseAuditRecord(Record):
     not_audited: str = ""  # why nothing could be tried, as a sentence
 
 
-class Trade(Record):
-    """One measure of one attack under one alternative, beside the audited run's."""
+class CellEffect(Record):
+    """What an option's own audit says of one question of the audited run."""
 
-    finding: str
-    measure: str
-    place: str  # "n = 1, replayed": where it was measured
-    unit: str
-    value: float | None  # None: could not be measured, see `why`
-    interval: tuple[float, float] | None = None
-    change: float | None = None  # from the audited run, in the same unit
-    change_interval: tuple[float, float] | None = None
-    why: str = ""
+    cell: str  # its id
+    state: Literal["exposed", "clear", "open", "unasked"]  # unasked: nothing of it is sent any more
+    limits: str  # "at least 51, at most 102 of 719"
 
 
 class HarmEffect(Record):
-    """What an option's own audit says of a harm that the audited run demonstrates, or of a new one."""
+    """What an option's own audit says of a row of page 1, or of a new one."""
 
-    finding: str  # id of the worst finding of the harm, as its row on page 1 has it
-    # left: demonstrated again; stopped: bounded, or not sent and nothing in its place; open: neither
-    state: Literal["stopped", "partly stopped", "left", "open", "new"]
+    what: str  # the row, or the new one, in words
+    state: Literal["stopped", "left", "open", "new"]  # stopped: clear, or nothing of it is sent any more
     severity: Severity = Severity.NONE  # with the option, where it is left or new
-    at_most: int | None = None  # people whom it could still expose, where it is stopped by a bound
-    what: str = ""  # of a new one: a sentence
+    at_most: int | None = None  # people who could still be hit, where it is stopped by a limit
 
 
 class Alternative(Record):
@@ -293,9 +292,8 @@ class Alternative(Record):
     word: Word | None = None  # of its own audit
     answered: int = 0  # questions of its own audit
     asked: int = 0  # of so many
-    # people whom the worst question could expose, of those that the audited run answers; None: nothing bounds it
+    # people who could be hit at most, of the worst question that the audited run exposes; None: there is no limit
     at_most: int | None = None
-    demonstrated_at_most: int | None = None  # whom all that the audited run demonstrates could expose together
     people: int = 0  # of so many
     unanswered: list[str] = Field(default_factory=list)  # that the audited run answers, in words
     accuracy: float | None = None
@@ -310,7 +308,7 @@ class Alternative(Record):
     severity: Severity = Severity.NONE  # worst that was demonstrated with it
     bound: PrivacyBound | None = None  # towards the server; None: no accountant ran
     effects: list[HarmEffect] = Field(default_factory=list)  # in the order of page 1, new ones last
-    trades: list[Trade] = Field(default_factory=list)
+    cells: list[CellEffect] = Field(default_factory=list)  # of every question of the audited run
     # what the run took: bytes, simulated time, who was heard, as the summary measures name it
     measures: dict[str, float] = Field(default_factory=dict)
 
@@ -351,7 +349,6 @@ class AuditScope(Record):
 
 class Headline(Record):
     severity: Severity
-    outcome: Outcome
     sentence: str  # the worst finding
 
 
@@ -369,17 +366,17 @@ class ReproductionRecord(Record):
     seconds: dict[str, float]  # by phase
 
 
-class PolicyRule(Record):
-    id: str
-    severity: Severity
-    when: str  # the rule in words: "rank1 residual risk >= 0.5"
+class PolicyLine(Record):
+    """One line of a policy in words, and why it is so."""
+
+    what: str  # "membership: at most 5 % of people"
     reason: str
 
 
 class PolicyRecord(Record):
     name: str
     version: str
-    rules: list[PolicyRule]
+    lines: list[PolicyLine]
     sha256: str = ""  # of what it says
     fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not
     first_evidence: str = ""  # when, ISO 8601
@@ -397,7 +394,8 @@ class AuditResult(Record):
     decision: DeploymentDecision | None = None  # None: a report of claims alone, or an audit of an older version
     scope: AuditScope
     exposures: list[PartyExposure]
-    questions: list[Question] = Field(default_factory=list)  # what was asked, and how each stands
+    questions: list[Question] = Field(default_factory=list)  # what was asked of people's data, and how it stands
+    rule_questions: list[RuleQuestion] = Field(default_factory=list)  # and of the model
     findings: Annotated[list[Finding], AfterValidator(worst_first)]
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)
@@ -419,6 +417,11 @@ class AuditResult(Record):
     reproduction: ReproductionRecord
     seal: SealRecord | None = None
     extra: dict[str, Any] = Field(default_factory=dict)  # for sections of a user's own
+
+    @property
+    def cells(self) -> list[Question | RuleQuestion]:
+        """Both tables of questions."""
+        return [*self.questions, *self.rule_questions]
 
     @property
     def verdict(self) -> DeploymentDecision:

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.record import Record, Taxon, Threat
 
 LEAST_SEEDS = 5  # a certificate is about the expectation over trainings
@@ -22,7 +23,7 @@ class MatrixCell(Record):
     clean: float
     by_seed: list[tuple[float, float]]  # attacked, clean
     bisected: bool = False  # run to learn how few malicious clients break the rule; no finding is about it
-    severity: str = ""  # of this cell alone, by the policy; empty: no rule held
+    severity: str = ""  # of this cell alone, by what it takes at least; empty: nothing for sure
     evidence: list[Evidence] = Field(default_factory=list)
     folders: list[str] = Field(default_factory=list)  # of its runs, inside the run folder
 
@@ -123,6 +124,7 @@ class TriedAdversary(Record):
     remedy: str
     threat: Threat
     taxonomy: list[Taxon]
+    aim: Aim
 
 
 class Needs(Record):

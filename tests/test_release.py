@@ -262,9 +262,9 @@ CLEAN = """
 federation: {dataset: digits, clients: 4, partition: iid, availability: full, model: {name: mlp, hidden: [16]},
   holdout: {auxiliary: 0.2, reference: 0.4}}
 method: {name: fedavg, rounds: 1, local_epochs: 1, batch_size: 20, weighting: uniform}
-protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 30.0}]
+protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 100.0}]
 record: {rounds: all}
-attacks: [hidden_images]
+attacks: [hidden_images, analytic, played_update, rmia, label_counts_from_update, label_counts_from_gradient]
 report: [json]
 """
 

@@ -46,7 +46,7 @@ class ActivationInversion(Attack):
     kinds: tuple[Kind, ...] = (Kind.SMASHED,)  # whose rows are examples
     beside: tuple[str, ...] = (MEAN, CLASS_MEAN)  # baselines whose errors stand beside
     columns: Mapping[str, str] = {}  # further ones, by name: the claim's images that are theirs
-    of_batches = frozenset({"senders"})  # parts of a claim that have no entry for each example
+    of_batches = frozenset({"senders", "sent"})  # parts of a claim that have no entry for each example
 
     @settings
     class Config:
@@ -79,10 +79,11 @@ class ActivationInversion(Attack):
             "n": np.ones(len(rows), np.int64),
             "artifact": np.array([f"{name}#{row}" for name, row in zip(names, rows, strict=True)]),
             "sender": spread([b.artifact.sender.index for b in batches]),
+            "kind": spread([b.artifact.kind.value for b in batches]),
             "round": spread([b.artifact.round for b in batches]),
             "origin": spread([b.artifact.origin for b in batches]),
             "extractor": spread([b.source for b in batches]),
-            "senders": list_senders(view, *self.kinds),
+            **list_senders(view, *self.kinds),
         }
 
     def list_groups(self, view: Sequence[Artifact]) -> list[list[Batch]]:
@@ -114,7 +115,7 @@ class ActivationInversion(Attack):
         trials = self._trials(claim, truth, rng).every
         told = np.array([known.find_label(str(a)) >= 0 for a in claim["artifact"]])
         by_row = {k: v for k, v in claim.items() if k not in self.of_batches}
-        graded = {k: v[told] for k, v in by_row.items()} | {"senders": claim["senders"]}
+        graded = {k: v[told] for k, v in by_row.items()} | {k: claim[k] for k in ("senders", "sent")}
         return count_claimed(label_rows(graded, known), known, trials)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:

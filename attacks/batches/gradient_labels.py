@@ -36,7 +36,7 @@ from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 PLUGINS = ("label_norm", "label_cosine")
 Floats = NDArray[np.floating[Any]]
@@ -182,8 +182,11 @@ class LabelCosine(GradientLabels):
         return areas
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Whose label is right, of all but the known examples; luck is that of labels in random order."""
-        found, lucky, tried = CountedPeople(HIT), 0.0, 0
+        """Whose label is right, of all but the known examples; luck is that of labels in random order.
+
+        Which classes a client holds is no fact that is found: one example of each is known beforehand.
+        """
+        found, lucky, tried = CountedPeople(HIT, Harm.ATTRIBUTE), 0.0, 0
         for client, g, y, rows in _read_batches(claim, truth):
             known = _choose_known(y, rng)
             places = np.setdiff1d(np.arange(len(y)), list(known.values()))
@@ -197,7 +200,7 @@ class LabelCosine(GradientLabels):
             tried += len(places)
         if tried:
             found.luck(lucky, tried)
-        return found.people()
+        return found.people(truth)
 
 
 def compute_area(positive: Floats, negative: Floats) -> float:

@@ -57,7 +57,7 @@ class Unsplit(ActivationInversion):
     kinds = (Kind.SMASHED, Kind.FEATURES)
     beside = (*ActivationInversion.beside, RANDOM_CLONE)
     columns = {RANDOM_CLONE: "random_clone"}
-    of_batches = ActivationInversion.of_batches | {"inverter", "kind"}
+    of_batches = ActivationInversion.of_batches | {"inverter"}
     card = Card(
         title="UnSplit: images and layers from activations alone",
         source="arXiv:2108.09033, Alg. 1",
@@ -92,7 +92,7 @@ class Unsplit(ActivationInversion):
         known[0] = inverter
         groups = self.list_groups(view)
         left = join_images(_invert(groups, inverter, again, learns=False))
-        return {**claim, "random_clone": left, "inverter": known, "kind": np.array([groups[0][0].artifact.kind])}
+        return {**claim, "random_clone": left, "inverter": known}
 
     def invert(
         self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
@@ -127,8 +127,7 @@ class Unsplit(ActivationInversion):
 
     def _plant(self, claim: Claim, known: "PlantedRows", rng: np.random.Generator) -> Claim:
         """The claim and, of the same client code's layers drawn anew, what the attack makes of known images."""
-        [inverter], [name], images = claim["inverter"], claim["kind"].tolist(), known.planted_images
-        kind = Kind(name)
+        [inverter], kind, images = claim["inverter"], Kind(claim["kind"][0]), known.planted_images
         layers, clone = (int(seed) for seed in rng.integers(2**62, size=2))
         z = inverter.send(kind, layers, images)
         made, left = (inverter.invert(kind, z, clone, learns) for learns in (True, False))
@@ -142,6 +141,7 @@ class Unsplit(ActivationInversion):
             "artifact": np.array([f"{PLANTED}#{i}" for i in range(n)]),
             "sender": claim["senders"][np.arange(n) % len(claim["senders"])],
             "round": np.zeros(n, np.int64),
+            "kind": np.full(n, kind.value),
             "origin": np.full(n, UNPROTECTED),
             "extractor": np.full(n, UNUSED),
         }

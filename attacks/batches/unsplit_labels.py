@@ -37,6 +37,7 @@ from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.batches.gradient_labels import compute_area
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.groups import HELD, count_clients
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -45,7 +46,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 Labels = NDArray[np.int64]
@@ -120,15 +121,21 @@ class UnsplitLabels(Attack):
         return [e for e in found if e is not None]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Whose label is right; luck is that of labels in random order."""
-        found, lucky, tried = CountedPeople(HIT), 0.0, 0
+        """Whose label is right; luck is that of labels in random order. And whose client's classes are."""
+        found, lucky, tried = CountedPeople(HIT, Harm.ATTRIBUTE), 0.0, 0
+        present: dict[int, NDArray[np.bool_]] = {}
         for r in _read_batches(claim, truth):
             named = r.near.argmin(axis=1)
+            said = np.isin(np.arange(r.near.shape[1]), named)
+            present[r.client] = said | present.get(r.client, said)
             found.test(r.client, r.rows, r.rows[named == r.y])
             lucky += float((named == rng.permutation(r.y)).sum())
             tried += len(r.y)
         found.luck(lucky, tried)
-        return found.people()
+        of_clients = (
+            count_clients(np.array([*present]), np.array([*present.values()]), HELD, truth) if present else []
+        )
+        return [*found.people(truth), *of_clients]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _list_pairs(index(view), 1):

@@ -80,7 +80,7 @@ class CondensedMembership(Attack):
         extractors[0] = Standardised()
         return {
             **found,
-            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
+            **list_senders(view, Kind.CONDENSED_IMAGES),
             "images": Standardised().features(found["images"]),
             "model": np.zeros(len(found["label"]), np.int64),
             "extractors": extractors,

@@ -80,7 +80,7 @@ class CondensedRecovery(Attack):
         like = knowledge.granted_auxiliary.x
         return {
             **found,
-            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
+            **list_senders(view, Kind.CONDENSED_IMAGES),
             "images": match_brightness(found["images"], like),
             "n": np.full(len(found["label"]), -1),
             "extractor": np.full(len(found["label"]), "pixels"),

@@ -105,7 +105,7 @@ class CondensedRefinement(CondensedRecovery):
         refined = decoded[split:] + filter_frequencies(read[split:] - decoded[split:], worth)
         return {
             **found,
-            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
+            **list_senders(view, Kind.CONDENSED_IMAGES),
             "images": np.clip(refined, 0, 1).astype(np.float32),
             "read": read[split:],
             "n": np.full(len(found["label"]), -1),

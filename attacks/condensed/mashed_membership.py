@@ -139,9 +139,13 @@ class MashedMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent means, or examples; single people are planted through its code."""
-        sent = _collect_means(claim)
-        recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]
-        return count_flagged(recorded, _score_planted_people(claim, truth), sent, truth)
+        found = list[PeopleCount]()
+        for kind, of_kind in ((Kind.MASHED_BATCH, ~claim["single"]), (Kind.SEED_SAMPLES, claim["single"])):
+            part = {name: values[of_kind] for name, values in claim.items()}
+            sent = _collect_means(part)
+            recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]
+            found += count_flagged(recorded, _score_planted_people(part, truth), sent, truth, kind)
+        return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         cases = self._cases(claim, truth, np.random.default_rng(0))

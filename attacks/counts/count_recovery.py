@@ -42,7 +42,7 @@ from fedaudit.attacks.counts._counts import (
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
-from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, choose_remedy, count_each_kind, is_exact
+from fedaudit.attacks.evaluation.groups import COUNTED, choose_remedy, count_each_kind
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
@@ -140,8 +140,8 @@ class CountRecovery(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Of each kind of counts: whoever stands in a small group of which the size is told."""
-        return count_each_kind(claim, claim["counts"], is_exact, truth, SIZE_KNOWN)
+        """Of each kind: whoever stands in a small group of which the size is told, and whose counts are known."""
+        return count_each_kind(claim, claim["counts"], COUNTED, truth)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         return choose_remedy(claim["kind"].tolist(), self.card.remedy)

@@ -8,10 +8,12 @@ loop begins with `artifacts = index(artifacts)`, which costs nothing where that 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.sums import find_kind
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 
@@ -121,7 +123,11 @@ def index(artifacts: Iterable[Artifact]) -> Artifacts:
     return artifacts if isinstance(artifacts, Artifacts) else Artifacts(artifacts)
 
 
-def list_senders(view: Iterable[Artifact], *kinds: Kind) -> NDArray[np.int64]:
-    """The clients that sent something of these kinds, as it was recorded."""
-    found = {a.sender.index for a in view if a.kind in kinds and a.origin == "recorded"}
-    return np.array(sorted(k for k in found if k is not None), np.int64)
+def list_senders(view: Iterable[Artifact], *kinds: Kind) -> dict[str, NDArray[Any]]:
+    """Clients that sent something of these kinds, as recorded: `senders` [s], and which kind was `sent` [s]."""
+    sent = {(a.sender.index, find_kind(a).value) for a in view if a.kind in kinds and a.origin == "recorded"}
+    pairs = sorted((k, kind) for k, kind in sent if k is not None)
+    return {
+        "senders": np.array([k for k, _ in pairs], np.int64),
+        "sent": np.array([kind for _, kind in pairs], str),
+    }

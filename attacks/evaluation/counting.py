@@ -3,21 +3,24 @@
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.population import LuckyTrials, count_groups, keep_alike
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 
 Rows = NDArray[np.int64]
 CLEAR = 0.9  # of planted people who are named: as clearly as so many are
+OF_GROUPS = frozenset({Harm.ATTRIBUTE, Harm.CLIENT_FACT})  # what is a fact about a group already
 NAMED = "named: nearer to a reconstruction than all else of its gallery"
 
 
@@ -26,6 +29,7 @@ class CountedPeople:
     """People as they are counted, message by message; a person whom two messages hit is hit once."""
 
     hit_means: str
+    harm: Harm
     kind: Kind | None = None
     _tested: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _hit: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -33,7 +37,7 @@ class CountedPeople:
     _unclaimed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _least: dict[int, int] = field(default_factory=dict)
     _luck: Share = field(default_factory=Share)
-    _lucky: dict[Hashable, Share] = field(default_factory=dict)
+    _lucky: dict[tuple[Hashable, tuple[int, ...]], Share] = field(default_factory=dict)
     _planted: dict[int, Share] = field(default_factory=dict)
 
     def hold(self, client: int, rows: Collection[int] | Rows) -> None:
@@ -58,36 +62,67 @@ class CountedPeople:
         """These rows stand behind a message of which each of the few claims hits somebody."""
         self._unclaimed[client] |= {int(row) for row in rows}
 
-    def luck(self, hits: float, trials: int, person: Hashable = None) -> None:
+    def luck(self, hits: float, trials: float, person: Hashable = None, clients: Iterable[int] = ()) -> None:
         """So many of people whom nobody trained on would have been hit.
 
-        `person` names one who is tried in the place of several clients, and so more than once.
+        `person` is the fingerprint of the example of one who is tried in the place of these clients, and maybe of
+        others as well. Without one, this is the luck of no class and no client.
         """
+        new = Share(hits=hits, trials=trials)
         if person is None:
-            self._luck += Share(hits=hits, trials=trials)
+            self._luck += new
         else:
-            self._lucky[person] = self._lucky.get(person, Share()) + Share(hits=hits, trials=trials)
+            key = person, tuple(sorted(clients))
+            self._lucky[key] = self._lucky.get(key, Share()) + new
 
     def plant(self, client: int, hits: float, trials: int) -> None:
         """So many people planted through a client's code and the run's protections were hit."""
         self._planted[client] = self._planted.get(client, Share()) + Share(hits=hits, trials=trials)
 
-    def people(self) -> list[PeopleCount]:
-        """All of it; empty where nobody was tested."""
+    def people(self, truth: Truth) -> list[PeopleCount]:
+        """All of it, and of groups; empty where nobody was tested.
+
+        Where held-out people in the place of some clients are not like theirs, nobody of these was tested; where
+        none are like those of any client, the luck that there is is of others, and the count says so.
+        """
         if not any(self._tested.values()):
             return []
+        lucky, strange, is_alike = self._list_lucky(), set[int](), True
+        if self.harm is not Harm.RECORD:  # a copy is a copy, whoever is held out
+            alike, clients = keep_alike(lucky, truth)
+            others = {k for some in lucky.clients for k in some} - clients
+            is_alike = any(rows for k, rows in self._tested.items() if k not in others)
+            if is_alike:
+                lucky, strange = alike, others
         held = {k: max(len(self._held[k]), self._least.get(k, 0)) for k in {*self._held, *self._least}}
+        tested = {k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items()) if k not in strange}
+        hit = {k: tuple(sorted(self._hit[k])) for k in tested if self._hit[k]}
         people = PeopleCount(
             kind=self.kind,
+            harm=self.harm,
             hit_means=self.hit_means,
-            tested={k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items())},
-            hit={k: tuple(sorted(rows)) for k, rows in sorted(self._hit.items()) if rows},
+            tested=tested,
+            hit=hit,
             held=dict(sorted(held.items())),
-            unclaimed={k: len(rows - self._hit[k]) for k, rows in sorted(self._unclaimed.items())},
-            luck=self._luck + Share.join_people(self._lucky.values()),
+            unclaimed={
+                k: len(rows - self._hit[k]) for k, rows in sorted(self._unclaimed.items()) if k not in strange
+            },
+            luck=self._luck + self._join(lucky),
+            is_alike=is_alike,
+            groups=() if self.harm in OF_GROUPS else count_groups(tested, hit, lucky, truth),
             planted=dict(sorted(self._planted.items())),
         )
         return [people]
+
+    def _join(self, lucky: LuckyTrials) -> Share:
+        """Luck of held-out people; one that lies in one message by chance lies in no other for that."""
+        if self.harm is Harm.RECORD:
+            return sum(self._lucky.values(), Share())
+        return Share.join_people(lucky.sum_by_person().values())
+
+    def _list_lucky(self) -> LuckyTrials:
+        names = list(self._lucky)
+        return LuckyTrials([person for person, _ in names], [of for _, of in names], list(self._lucky.values()))
 
 
 def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
@@ -112,28 +147,62 @@ def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
 
 
 def count_claimed(claim: Claim, truth: Truth, trials: Iterable[Reconstruction]) -> list[PeopleCount]:
-    """Whom the images of a claim name that has artifact, label and origin [k] and senders [s]."""
-    columns = (claim[name].tolist() for name in ("artifact", "label", "origin"))
-    rows = [(str(a), int(c)) for a, c, origin in zip(*columns, strict=True) if origin == "recorded"]
-    return count_named(trials, rows, claim["senders"].tolist(), truth)
+    """Whom the images of a claim name that has artifact, label and origin [k] and senders [s].
+
+    Where it has the kind [k] of each message, and sent [s], the kind of what senders sent, of each kind apart.
+    """
+    trials, found = list(trials), list[PeopleCount]()
+    for part in split_kinds(claim):
+        columns = (claim[name][part.recorded].tolist() for name in ("artifact", "label"))
+        rows = [(str(a), int(c)) for a, c in zip(*columns, strict=True)]
+        here = {a for a, _ in rows}
+        own = [t for t in trials if t.artifact in here or t.origin != "recorded"]
+        found += count_named(own, rows, part.senders, truth, part.kind)
+    return found
+
+
+class KindOfMessages(NamedTuple):
+    """What a claim says of the recorded messages of one kind; kind None: of all that there are."""
+
+    kind: Kind | None
+    recorded: NDArray[np.bool_]  # rows of the claim [k]
+    senders: list[int]  # who sent such messages, read or not
+
+
+def split_kinds(claim: Claim) -> list[KindOfMessages]:
+    """The kinds that a claim tells apart: by its `kind` [k] and what senders `sent` [s], where it has them."""
+    recorded, senders = claim["origin"] == "recorded", claim["senders"]
+    if "kind" not in claim:
+        return [KindOfMessages(None, recorded, senders.tolist())]
+    return [
+        KindOfMessages(Kind(kind), recorded & (claim["kind"] == kind), senders[claim["sent"] == kind].tolist())
+        for kind in dict.fromkeys(claim["kind"][recorded].tolist())
+    ]
 
 
 def count_named(
-    trials: Iterable[Reconstruction], claim_rows: Sequence[tuple[str, int]], senders: Iterable[int], truth: Truth
+    trials: Iterable[Reconstruction],
+    claim_rows: Sequence[tuple[str, int]],
+    senders: Iterable[int],
+    truth: Truth,
+    kind: Kind | None = None,
 ) -> list[PeopleCount]:
     """Whom the reconstructions of an attack name.
 
-    Args:
-        trials: One a message, in which the images claimed of it and all members stand.
-        claim_rows: Artifact and class of each claim about what clients sent, also of those that no trial is made
-        of. senders: All clients that sent what the attack reads, whether it read them or not. truth: Who stands
-        behind each message.
+    Parameters
+    ----------
+    trials : one a message, in which the images claimed of it and all members stand.
+    claim_rows : artifact and class of each claim about what clients sent, also of those that no trial is made of.
+    senders : all clients that sent what the attack reads, whether it read them or not.
+    truth : who stands behind each message.
+    kind : of the messages, where the attack reads several.
     """
-    found = CountedPeople(NAMED)
+    found = CountedPeople(NAMED, Harm.RECONSTRUCTION, kind)
     for artifact, label in dict.fromkeys(claim_rows):
         for client, rows in truth.people(artifact, label).items():
             found.hold(client, rows)
     lucky: dict[tuple[int, bytes], bool] = {}
+    behind: dict[int, set[int]] = {}  # whose place held-out people of a sender's messages take
     trials = list(trials)
     furthest = _find_furthest(trials)
     for t in trials:
@@ -146,16 +215,17 @@ def count_named(
                 found.test(k, rows[owners == k], [rows[i] for i in hit if owners[i] == k])
                 if every_claim_hits:
                     found.leave_unclaimed(k, rows[owners == k])
+            behind.setdefault(t.client, set()).update(owners.tolist())
             for mark, share in zip(fingerprints(t.held_out), t.named.held_out.max(axis=0).tolist(), strict=True):
                 lucky[t.client, mark] = lucky.get((t.client, mark), False) or share > 0
         elif t.n == 1 and t.origin == REPLAYED:
             found.plant(t.client, float(bool(hit)), 1)
-    for (_, mark), is_hit in lucky.items():
-        found.luck(float(is_hit), 1, person=mark)
+    for (sender, mark), is_hit in lucky.items():
+        found.luck(float(is_hit), 1, person=mark, clients=behind[sender])
     for client in senders:
         if not found.holds(client):
             found.hold_at_least(client, len(truth.client_images(client)))
-    return found.people()
+    return found.people(truth)
 
 
 def _find_furthest(trials: Sequence[Reconstruction]) -> float:

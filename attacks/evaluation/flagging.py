@@ -6,9 +6,10 @@ is exposed. Held-out people are scored in the same way, in the place of each cli
 (attacks/stats.choose_threshold_rank).
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ Values = NDArray[np.floating[Any]]
 FEWEST = 10  # held-out people, from whom a scale can be taken
 TAIL = (20, 5)  # highest of them, by whom the scale goes on beyond all of them
 LEAST_TAIL = 0.01  # of the scale of all above the median
-FLAGGED = f"flagged as a member: scored above {1 - FALSE_ALARMS:.0%} of people whom nobody trained on"
+FLAGGED = "flagged as a member: scored above {:.0%} of people whom nobody trained on"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,8 +36,14 @@ class ScoredPeople:
     client: int
     rows: Sequence[int]  # the people, as rows of the training data
     scores: Values  # [rows], higher for members
-    held_out: Sequence[Hashable]  # each names one held-out person
+    held_out: Sequence[Hashable]  # each names one held-out person: beside people of a client, by fingerprint
     held_out_scores: Values  # [held_out]
+
+    def leave_out_unscored(self) -> "ScoredPeople":
+        """Without held-out people whose score is no number: they set no threshold."""
+        scored = ~np.isnan(self.held_out_scores)
+        held_out = [name for name, is_scored in zip(self.held_out, scored, strict=True) if is_scored]
+        return replace(self, held_out=held_out, held_out_scores=self.held_out_scores[scored])
 
     def scale(self) -> tuple[Values, Values]:
         """Both as if held-out people were normally distributed: their quantiles become those of such.
@@ -67,11 +74,12 @@ def count_flagged(
     truth: Truth,
     kind: Kind | None = None,
 ) -> list[PeopleCount]:
-    """Whom an attack flags; empty where nobody could be tested.
+    """Whom an attack flags, at each rate of false alarms; empty where nobody could be tested.
 
     Parameters
     ----------
-    recorded : a client may have several, of which a person's largest score counts.
+    recorded : a client may have several, of which a person's largest score counts. Whose scores are all NaN was
+        not tested, and is no held-out person either.
     planted : single people, or people whom a planted model memorised. Each message is
         judged among its own held-out people, for it may be unlike those that clients send; at the rate of false
         alarms that makes up the same one over as many messages as a person is in, or above all of those people
@@ -80,34 +88,43 @@ def count_flagged(
     truth : how many people each of them holds.
     kind : of the messages, where the attack reads several.
     """
-    readable = [s for s in recorded if len(s.held_out) >= FEWEST]
-    found = CountedPeople(FLAGGED, kind)
-    for client, (people, others) in sorted(_find_largest(readable).items()):
-        scores = np.array([*others.values()])
-        threshold = np.sort(scores)[-choose_threshold_rank(len(scores))]
-        # strictly above, and of held-out people those at it as well: ties make no hit, and more luck
-        found.test(client, list(people), [row for row, score in people.items() if score > threshold])
-        for name, score in others.items():
-            found.luck(float(score >= threshold), 1, person=name)
+    readable, planted = (
+        [s for s in map(ScoredPeople.leave_out_unscored, some) if len(s.held_out) >= FEWEST]
+        for some in (recorded, planted)
+    )
+    largest = sorted(_find_largest(readable).items())
     most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values(), default=1)
-    for scored in planted:
-        if len(scored.held_out) >= FEWEST:
-            own = np.quantile(scored.held_out_scores, (1 - FALSE_ALARMS) ** (1 / most))
+    holding = {k for k in {*senders, *(s.client for s in readable)} if k >= 0}
+    every = list[PeopleCount]()
+    for harm, false_alarms in FALSE_ALARMS.items():
+        found = CountedPeople(FLAGGED.format(1 - false_alarms), harm, kind)
+        for client, (people, others) in largest:
+            scores = np.array([*others.values()])
+            threshold = np.sort(scores)[-choose_threshold_rank(len(scores), false_alarms)]
+            # strictly above, and of held-out people those at it as well: ties make no hit, and more luck
+            found.test(client, list(people), [row for row, score in people.items() if score > threshold])
+            for name, score in others.items():
+                found.luck(float(score >= threshold), 1, person=name, clients=[client])
+        for scored in planted:
+            own = np.quantile(scored.held_out_scores, (1 - false_alarms) ** (1 / most))
             found.plant(scored.client, float((scored.scores > own).sum()), len(scored.scores))
-    for client in {*senders, *(s.client for s in readable)}:
-        if client >= 0:
+        for client in holding:
             found.hold_at_least(client, len(truth.client_images(client)))
-    return found.people()
+        every += found.people(truth)
+    return every
 
 
 def _find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
     """By client: of each of its people, and of each held-out person in its place, the largest scaled score."""
     largest: dict[int, tuple[dict[int, float], dict[Hashable, float]]] = {}
     for scored in recorded:
-        people, others = largest.setdefault(scored.client, ({}, {}))
         own, held_out = scored.scale()
+        if np.isnan(held_out).any():  # infinite scores of some leave no scale
+            continue
+        people, others = largest.setdefault(scored.client, ({}, {}))
         for row, score in zip(map(int, scored.rows), own.tolist(), strict=True):
-            people[row] = max(score, people.get(row, score))
+            if not math.isnan(score):
+                people[row] = max(score, people.get(row, score))
         for name, score in zip(scored.held_out, held_out.tolist(), strict=True):
             others[name] = max(score, others.get(name, score))
     return largest

@@ -102,8 +102,8 @@ class ImagePool:
 
     def __init__(self, images: Floats) -> None:
         first = {mark: i for i, mark in reversed(list(enumerate(fingerprints(images))))}
-        self._marks = sorted(first, key=first.__getitem__)
-        self.images: Floats = images[[first[m] for m in self._marks]]
+        self.marks = sorted(first, key=first.__getitem__)
+        self.images: Floats = images[[first[m] for m in self.marks]]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -111,7 +111,7 @@ class ImagePool:
     def rows_without(self, marks: Iterable[bytes]) -> NDArray[np.int64]:
         """Rows of the images that are no copies of those with these fingerprints."""
         taken = set(marks)
-        return np.array([i for i, m in enumerate(self._marks) if m not in taken], np.int64)
+        return np.array([i for i, m in enumerate(self.marks) if m not in taken], np.int64)
 
     def without(self, marks: Iterable[bytes]) -> Floats:
         """The images themselves."""

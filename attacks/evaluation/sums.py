@@ -160,6 +160,11 @@ def is_sum(artifact: Artifact) -> bool:
     return Kind.AGGREGATE in artifact.note
 
 
+def find_kind(artifact: Artifact) -> Kind:
+    """What crossed: of what was opened from a recorded sum, the sum."""
+    return Kind.AGGREGATE if is_sum(artifact) and artifact.origin == "recorded" else artifact.kind
+
+
 def count_clients(artifact: Artifact) -> int:
     """How many clients an upload is of."""
     return max(1, int(artifact.note.get(Kind.AGGREGATE, 1)))

@@ -151,18 +151,40 @@ class Reconstruction(Trial):
         return rank_sets(self.look(claimed), self.look(true), some)
 
 
-class Pools:
-    """Non-members by class, to draw galleries from."""
+@dataclass(frozen=True, eq=False)
+class NonMembers:
+    """Of one class; the first `own` were held out of the same clients' data."""
 
-    def __init__(self, images: Images) -> None:
-        self._images = images
+    images: Floats
+    own: int = 0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def shuffle(self, rng: np.random.Generator) -> Floats:
+        """In an order of chance, the clients' own first: only they tell style from having been trained on."""
+        order = rng.permutation(len(self))
+        return self.images[order[np.argsort(order >= self.own, kind="stable")]]
+
+
+class Pools:
+    """Non-members by class, to draw galleries from: the reference, and what clients held out themselves."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
         self._pools: dict[int, ImagePool] = {}
 
-    def without(self, label: int, image_hashes: Iterable[bytes]) -> Floats:
-        """Those of a class that are no copies of these."""
+    def without(self, label: int, image_hashes: Iterable[bytes], artifact: str = "") -> NonMembers:
+        """Those of a class that are no copies of these; with a message, its clients' own come first."""
+        people = self._truth.people(artifact, label) if artifact else {}
+        clients = [k for k, rows in people.items() if k >= 0 and len(rows)]  # nobody holds the auditor's own
         if label not in self._pools:
-            self._pools[label] = ImagePool(self._images.of_class(label))
-        return self._pools[label].without(image_hashes)
+            self._pools[label] = ImagePool(self._truth.reference.of_class(label))
+        rest, unseen = self._pools[label].without(image_hashes), self._truth.unseen(clients).images
+        if unseen is self._truth.reference:
+            return NonMembers(rest)
+        own = ImagePool(unseen.of_class(label)).without(image_hashes)
+        return NonMembers(np.concatenate([own, rest]), len(own))
 
 
 def find_members(truth: Truth, artifact: str, labels: Iterable[int]) -> Images | None:

@@ -25,7 +25,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
-from fedaudit.attacks.evaluation.images import ssim
+from fedaudit.attacks.evaluation.images import fingerprints, ssim
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
@@ -37,7 +37,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 
 RATE = 0.01  # of held-out images that count as extracted
 _SHOWN = 8
@@ -79,7 +79,7 @@ class GeneratorExtraction(GeneratorDistance):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody behind a generator, whose image it draws far nearer than any that nobody trained on."""
-        found = CountedPeople("emitted: drawn again, nearer than any held-out image")
+        found = CountedPeople("emitted: drawn again, nearer than any held-out image", Harm.RECONSTRUCTION)
         for made, artifact, clients in zip(claim["queried"], claim["artifact"], claim["behind"], strict=True):
             unseen = truth.unseen([int(k) for k in clients]).images
             members, owners, rows = gather_people(truth, str(artifact), np.unique(unseen.y).tolist())
@@ -90,8 +90,9 @@ class GeneratorExtraction(GeneratorDistance):
             emitted, silent = find_drawn(ratios)
             for k in np.unique(owners).tolist():
                 found.test(k, rows[owners == k], rows[emitted & (owners == k)])
-            found.luck(float(silent.sum()), len(others))
-        return found.people()
+            for mark, is_lucky in zip(fingerprints(others.x), silent.tolist(), strict=True):
+                found.luck(float(is_lucky), 1, person=mark, clients=np.unique(owners).tolist())
+        return found.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         pairs = self.pairs(claim, truth)

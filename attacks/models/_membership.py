@@ -95,7 +95,7 @@ class ModelMembership(Attack):
             "sender": np.array([t.sender for t in queried]),
             "n": np.array([t.n for t in queried]),
             "round": np.array([t.round for t in queried]),
-            "senders": list_senders(view, *self.card.targets),
+            **list_senders(view, *self.card.targets),
             "classes": np.array(knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }

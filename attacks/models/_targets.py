@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import count_clients, is_share, is_sum, number_of
+from fedaudit.attacks.evaluation.sums import count_clients, find_kind, is_share, number_of
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads, weighting
 from fedaudit.fl.artifact import Artifact
@@ -121,7 +121,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
     return Target(
         artifact=a.id,
         origin=_origin(a),
-        kind=Kind.AGGREGATE if is_sum(a) and a.origin == "recorded" else a.kind,
+        kind=find_kind(a),
         model=SHARE if is_share(a) else SUM if a.sender.index is None else UPDATE,
         sender=number_of(a.sender),
         weights={**before, **sent},

@@ -76,6 +76,7 @@ class ModelTrials:
     def __init__(self, claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> None:
         self._claim, self._truth, self._rng = claim, truth, rng
         candidates, self._queries = _make_queries(claim, truth, limits, rng)
+        self._marks = fingerprints(candidates.x)
         self._latest = _collect_latest(claim, self._queries)
         self._tested = _collect_tested(claim, self._queries)
         self._blind = {place: _pair_blind(claim, queries) for place, queries in self._latest.items()}
@@ -117,7 +118,7 @@ class ModelTrials:
                 for q in self._queries
                 if q.origin == REPLAYED and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
             ]
-            scored = [_score_client(self._table, *of) for of in tested]
+            scored = [_score_client(self._table, self._marks, *of) for of in tested]
             counted += count_flagged(scored, planted, self._claim["senders"].tolist(), self._truth, Kind(kind))
         return counted
 
@@ -152,13 +153,15 @@ def _collect_latest(claim: Claim, queries: Sequence[_ModelQuery]) -> dict[Place,
     return collect_places([q for q in queries if q.row in latest], key)
 
 
-def _score_client(table: Floats, client: int, query: _ModelQuery, others: NDArray[np.int64]) -> ScoredPeople:
+def _score_client(
+    table: Floats, marks: Sequence[bytes], client: int, query: _ModelQuery, others: NDArray[np.int64]
+) -> ScoredPeople:
     rows, candidates = query.people[client]
     return ScoredPeople(
         client=client,
         rows=rows.tolist(),
         scores=table[query.row][candidates],
-        held_out=others.tolist(),
+        held_out=[marks[i] for i in others],
         held_out_scores=table[query.row][others],
     )
 
@@ -336,8 +339,9 @@ def _scale(table: Floats, asked: Mask) -> Floats:
     """What each model is asked, around its median, in units of its interquartile range; NaN elsewhere."""
     scaled = np.full(table.shape, np.nan)
     for row, some in enumerate(asked):
-        if some.any():
-            low, middle, high = np.quantile(table[row, some], (0.25, 0.5, 0.75))
+        scores = table[row, some]
+        if (known := ~np.isnan(scores)).any():
+            low, middle, high = np.quantile(scores[known], (0.25, 0.5, 0.75))
             scaled[row, some] = (table[row, some] - middle) / (high - low if high > low else 1.0)
     return scaled
 

@@ -29,6 +29,7 @@ from fedaudit.attacks.evaluation.trials import (
 )
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
+from fedaudit.fl.threats.threat import Harm
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"
@@ -41,6 +42,7 @@ class DifferenceTrial(Trial):
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
     named: Mapping[str, float]
     silent: float  # the same for an image that nobody has
+    stand_in: bytes  # fingerprint of that image
     size: int
 
 
@@ -63,7 +65,8 @@ def judge_differences(trials: Sequence[DifferenceTrial], rng: np.random.Generato
 
 def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) -> list[PeopleCount]:
     """Whom the recovered features name of those who joined or left between two prototypes that were sent."""
-    found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
+    means = "named by the features that were added to, or taken from, two successive prototypes"
+    found = CountedPeople(means, Harm.RECONSTRUCTION)
     for t in trials:
         if is_replay(t.origin):
             if t.origin == REPLAYED:
@@ -74,13 +77,13 @@ def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) 
             before, after = (set(end.get(client, np.zeros(0, np.int64)).tolist()) for end in ends)
             found.hold(client, before | after)
             found.test(client, before ^ after, before ^ after if t.named[""] == 1 else ())
-        found.luck(t.silent, 1)
-    return found.people()
+        found.luck(t.silent, 1, person=t.stand_in, clients={*ends[0], *ends[1]})
+    return found.people(truth)
 
 
 def measure_pairs(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[DifferenceTrial]:
     """A trial of each pair of which as many images moved as are claimed to have."""
-    pools, rows = Pools(truth.reference), range(len(claim["label"]))
+    pools, rows = Pools(truth), range(len(claim["label"]))
     moved = [_find_movers(claim, row, truth) for row in rows]
     every = (_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows)
     return [t for t in every if t is not None]
@@ -110,11 +113,12 @@ def _measure_pair(
     claim: Claim, row: int, moved: Sequence[_Moved], pools: Pools, gallery: int, rng: np.random.Generator
 ) -> DifferenceTrial | None:
     here, model = moved[row], int(claim["model"][row])
-    non_members = pools.without(int(claim["label"][row]), here.class_marks)
-    if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < LEAST:
+    pool = pools.without(int(claim["label"][row]), here.class_marks, str(claim["later"][row]))
+    if len(here.images) != abs(int(claim["moved"][row])) or len(pool) < LEAST:
         return None
     extractor = claim["extractors"][model]
-    non_members = non_members[rng.permutation(len(non_members))[:gallery]]
+    non_members = pool.shuffle(rng)[:gallery]
+    non_members = np.roll(non_members, -pool.own, axis=0)  # the last takes the place of whoever moved
     members = extractor.features(here.images).astype(np.float64)
     true = members.mean(0)
     others = extractor.features(non_members).astype(np.float64)
@@ -139,6 +143,7 @@ def _measure_pair(
         error={k: float(np.linalg.norm(f - true)) / scale for k, f in claimed.items()},
         named={k: float(name_people(f[None] @ whiten, beside).hits[0]) for k, f in claimed.items()},
         silent=float(name_people(claimed[""][None] @ whiten, beside.replace_members()).hits[0]),
+        stand_in=fingerprints(non_members[-1:])[0],
         size=len(others),
     )
 

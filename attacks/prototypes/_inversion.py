@@ -105,7 +105,7 @@ class PrototypeInversion(Attack):
         return {
             "images": np.clip(np.concatenate(images), 0, 1).astype(np.float32),
             **columns(every),
-            "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
+            **list_senders(view, Kind.LOCAL_PROTOTYPES),
             "extractor": np.array([s.weights.source for s in sources for _ in s.prototypes]),
             "reading": np.array(str(reading)),
         }

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
-from fedaudit.attacks.evaluation.counting import list_latest
+from fedaudit.attacks.evaluation.counting import list_latest, split_kinds
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool
@@ -120,13 +120,15 @@ class Tracer:
 
     def count_people(self) -> list[PeopleCount]:
         """Whom the scores flag, of everybody behind prototypes that clients sent, over all rounds."""
-        recorded = [s for q in self._queries if q.origin == "recorded" for s in self._score_people(q)]
         planted = [
             scored for q in self._queries if q.n == 1 and q.origin == REPLAYED for scored in self._score_people(q)
         ]
-        senders = self._claim["sender"][self._claim["origin"] == "recorded"]
-        everybody = {*senders.tolist(), *self._claim["senders"].tolist()}
-        return count_flagged(recorded, planted, everybody, self._truth)
+        found = list[PeopleCount]()
+        for kind, rows, senders in split_kinds(self._claim):
+            recorded = [s for q in self._queries if rows[q.row] for s in self._score_people(q)]
+            everybody = {*self._claim["sender"][rows].tolist(), *senders}
+            found += count_flagged(recorded, planted, everybody, self._truth, kind)
+        return found
 
     def _draw(self, queries: Sequence[_PrototypeQuery]) -> Iterator[_Drawn]:
         most = self._limits[1]
@@ -171,13 +173,13 @@ class Tracer:
         people = np.concatenate([np.zeros(0, np.int64), *owners.values()])
         clients = np.repeat(list(owners), [len(r) for r in owners.values()])
         clients = np.full(len(people), query.client) if query.origin != "recorded" else clients
-        names = [(query.label, id(query.pool), int(r)) for r in rows]
+        marks = query.pool.marks
         return [
             ScoredPeople(
                 client=int(k),
                 rows=people[clients == k].tolist(),
                 scores=scores[clients == k],
-                held_out=names,
+                held_out=[marks[r] for r in rows],
                 held_out_scores=pool[rows],
             )
             for k in np.unique(clients)
@@ -202,10 +204,8 @@ class Tracer:
         )
 
     def _find_pool(self, label: int, clients: frozenset[int]) -> tuple[ImagePool, str]:
-        """Non-members of that class: the clients' own where two are left of them, else the reference's."""
+        """Non-members of that class: the clients' own where they held out any, else the reference's."""
         unseen = self._truth.unseen(clients)
-        if (unseen.images.y == label).sum() < 2:
-            clients, unseen = frozenset(), self._truth.unseen(())
         if unseen.images is self._truth.reference:
             clients = frozenset()
         if (label, clients) not in self._pools:

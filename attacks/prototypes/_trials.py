@@ -137,7 +137,7 @@ class ImageTrials:
         constants: Mapping[str, Floats] = MappingProxyType({}),
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        pools = Pools(truth.reference)
+        pools = Pools(truth)
         rows = range(len(claim["artifact"]))
         made = (_make_trial(claim, row, truth, pools, gallery, rng, look, columns) for row in rows)
         self.every = [t for t in made if t is not None]
@@ -181,18 +181,19 @@ def _make_trial(
 ) -> Reconstruction | None:
     """None where the images behind it are unknown, or too few non-members exist."""
     label = int(claim["label"][row])
-    members = find_members(truth, str(claim["artifact"][row]), [label])
+    artifact = str(claim["artifact"][row])
+    members = find_members(truth, artifact, [label])
     if members is None:
         return None
     hashes, n = hash_images(members.x), len(members)
-    non_members = pools.without(label, hashes)
-    if len(non_members) < LEAST:
+    pool = pools.without(label, hashes, artifact)
+    if len(pool) < LEAST:
         return None
     member = int(rng.integers(n))
-    non_members = non_members[rng.permutation(len(non_members))[: max(gallery, n)]]
+    non_members = pool.shuffle(rng)[: max(gallery, n)]
     return Reconstruction(
         row=row,
-        artifact=str(claim["artifact"][row]),
+        artifact=artifact,
         origin=str(claim["origin"][row]),
         client=int(claim["sender"][row]),
         n=n,

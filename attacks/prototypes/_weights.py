@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import number_of
+from fedaudit.attacks.evaluation.sums import find_kind, number_of
 from fedaudit.attacks.evidence import WHOLE, is_replay
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
@@ -208,6 +208,7 @@ class Prototype:
     """One class of one prototype artifact."""
 
     artifact: str
+    kind: Kind
     sender: Party
     round: int
     origin: str
@@ -224,6 +225,7 @@ def columns(every: Sequence[Prototype]) -> dict[str, NDArray[Any]]:
         "n": np.array([p.samples or -1 for p in every]),
         "sender": np.array([number_of(p.sender) for p in every]),
         "artifact": np.array([p.artifact for p in every]),
+        "kind": np.array([p.kind.value for p in every]),
         "origin": np.array([p.origin for p in every]),
         "round": np.array([p.round for p in every]),
     }
@@ -272,6 +274,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
             sources[key].prototypes.append(
                 Prototype(
                     artifact=a.id,
+                    kind=find_kind(a),
                     sender=a.sender,
                     round=a.round,
                     origin=WHOLE if a.note.get("whole") else a.origin,

@@ -15,7 +15,7 @@ guessed without looking is right in one of m, m being the clients that sent the 
 Claim: as in prototype_membership.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +30,7 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.features import extract_each
-from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
@@ -46,7 +46,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
@@ -128,10 +128,11 @@ class PrototypeLinkage(PrototypeMembership):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whose image is given to the client that holds it, of all whose class several clients sent.
 
-        What each client sent in all rounds counts by the prototype that fits an image best. Held-out people take
-        the clients in turn.
+        What each client sent in all rounds counts by the prototype that fits an image best. Luck is how often
+        held-out people are given to the client of whose people they are, or whose place they take: of people of
+        nobody's, in parts, by how many each client has.
         """
-        found = CountedPeople(LINKED)
+        found = CountedPeople(LINKED, Harm.LINKAGE)
         recorded = claim["origin"] == "recorded"
         for label in np.unique(claim["label"][recorded]).tolist():
             rows = np.flatnonzero(recorded & (claim["label"] == label))
@@ -141,7 +142,7 @@ class PrototypeLinkage(PrototypeMembership):
                 found.plant(t.client, float(t.hits.sum()), len(t.hits))
         for client in {*claim["senders"].tolist(), *claim["sender"][recorded].tolist()}:
             found.hold_at_least(client, len(truth.client_images(client)))
-        return found.people()
+        return found.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return []  # an image has one owner: there is nothing to threshold
@@ -174,7 +175,9 @@ class PrototypeLinkage(PrototypeMembership):
         if len(clients) < 2 or not people:
             return
         members = np.stack(list(people.values()))
-        others = Pools(truth.reference).without(label, fingerprints(members))
+        known, unseen = set(fingerprints(members)), {k: truth.unseen([k]).images for k in clients.tolist()}
+        of_class = {id(images): ImagePool(images.of_class(label)).without(known) for images in unseen.values()}
+        others = np.concatenate([*of_class.values()])
         scores = self._scores(claim, rows.tolist(), np.concatenate([members, others]))  # [rows, m + j]
         best = np.stack([scores[sender == k].max(axis=0) for k in clients])
         given = clients[best.argmax(axis=0)]
@@ -184,8 +187,14 @@ class PrototypeLinkage(PrototypeMembership):
                 row for (client, row), to in zip(people, given[: len(people)], strict=True) if client == k == to
             ]
             found.test(k, own, hit)
-        in_turn = clients[np.arange(len(others)) % len(clients)]
-        found.luck(float((given[len(people) :] == in_turn).sum()), len(others))
+        lucky, held = iter(given[len(people) :].tolist()), Counter(client for client, _ in people)
+        for name, images in of_class.items():
+            stands_for = [k for k in unseen if id(unseen[k]) == name and held[k]]
+            parts = {k: held[k] / sum(held[j] for j in stands_for) for k in stands_for}
+            for mark in fingerprints(images):
+                to = next(lucky)
+                for k, part in parts.items():
+                    found.luck(part * (k == to), part, person=mark, clients=[k])
 
     def _link(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Linked]:
         """A trial for each prototype of a class that other clients sent too."""
@@ -193,7 +202,7 @@ class PrototypeLinkage(PrototypeMembership):
         for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
             members.append(truth.members(str(artifact), int(label)))
             marks.append(set(fingerprints(members[-1])))
-        pools = Pools(truth.reference)
+        pools = Pools(truth)
         queries = list[_Query]()
         for row, own in enumerate(members):
             if not len(own):
@@ -203,7 +212,7 @@ class PrototypeLinkage(PrototypeMembership):
                 continue
             pool = pools.without(int(claim["label"][row]), set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
-            non_members = pool[rng.permutation(len(pool))[: self.config.members]]
+            non_members = pool.shuffle(rng)[: self.config.members]
             queries.append(_Query(row, rows, np.concatenate([own[take], non_members]), len(take)))
         found = []
         for query, scores in zip(queries, self._score_queries(claim, queries), strict=True):

@@ -138,7 +138,7 @@ class PrototypeMembership(Attack):
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
             "reading": np.array(str(reading)),
-            "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
+            **list_senders(view, Kind.LOCAL_PROTOTYPES),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),

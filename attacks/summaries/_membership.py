@@ -5,7 +5,7 @@ show which classes a client has: among others they would pass for membership. Bl
 another client sent. The planted leak is what `PLANTED` held-out images would have made in each client's place;
 the negative control has held-out images in the place of members.
 
-Claim: scorers [k], objects, from images to scores; client [k]; artifact [k] as text.
+Claim: scorers [k], objects, from images to scores; client [k]; artifact and kind [k] as text.
 """
 
 from abc import abstractmethod
@@ -19,9 +19,14 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.flagging import count_flagged
+from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
+from fedaudit.attacks.evaluation.sums import find_kind
 from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -42,7 +47,6 @@ CARD = Card(
     does_not_show="",
     control="",  # planted in measure()
     remedy="",
-    uncounted="It compares images within each client, and flags nobody.",
 )
 
 
@@ -72,7 +76,10 @@ class ClientMembership(Attack):
 
     @settings
     class Config:
-        members: AtLeastOne = Field(default=100, description="images of a client that are asked about, at most")
+        members: AtLeastOne = Field(default=100, description="images of a client that are judged, at most")
+        held_out: AtLeastOne = Field(
+            default=400, description="images that nobody trained on, beside all of each client's, at most"
+        )
 
     @abstractmethod
     def build_scorers(
@@ -88,6 +95,7 @@ class ClientMembership(Attack):
             "scorers": scorers,
             "client": np.array([a.sender.index for a, _ in found]),
             "artifact": np.array([a.id for a, _ in found]),
+            "kind": np.array([find_kind(a).value for a, _ in found]),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -98,6 +106,19 @@ class ClientMembership(Attack):
         found += evidence(_pool(asked.planted), {}, note=note, control="positive", others=AGAINST)[:1]
         note = "held-out images in the place of members"
         return [*found, *evidence(_pool(asked.silent), {}, note=note, control="negative")[:1]]
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
+        """Whom the scores flag, of all whose client sent a message. Nobody is planted through clients' code."""
+        found = list[PeopleCount]()
+        for kind in dict.fromkeys(claim["kind"].tolist()):
+            rows = np.flatnonzero(claim["kind"] == kind)
+            clients = claim["client"][rows].tolist()
+            recorded = [
+                score_client(client, truth, rng, claim["scorers"][row], self.config.held_out)
+                for row, client in zip(rows, clients, strict=True)
+            ]
+            found += count_flagged(recorded, [], clients, truth, Kind(kind))
+        return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         real = self._queries(claim, truth).real

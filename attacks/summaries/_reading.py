@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +12,13 @@ from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
 from fedaudit.attacks.summaries._stretches import EXACT, find_stretch, fits
-from fedaudit.attacks.summaries._where import Segment
+from fedaudit.attacks.summaries._where import Segment, find_place
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.side_by_side import collect
 
 
-class SentNumbers(NamedTuple):
+@dataclass(frozen=True)
+class SentNumbers:
     """All numbers of one client; the last are `rounds` messages of `width` numbers, the newest at the end."""
 
     numbers: NDArray[np.float32]
@@ -29,6 +29,22 @@ class SentNumbers(NamedTuple):
     @property
     def newest(self) -> NDArray[np.float32]:
         return self.numbers[-self.width :]
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        """Of the messages that these numbers are of."""
+        return list(dict.fromkeys(s.crossed for s in self.layout))
+
+    def of_kind(self, kind: Kind) -> "SentNumbers":
+        """Those of the messages of one kind, of as many rounds as have equally many."""
+        own, end = [s for s in self.layout if s.crossed == kind], len(self.numbers)
+        sizes = list[int]()
+        for i in range(self.rounds):
+            first = end - (i + 1) * self.width
+            sizes.append(sum(s.end - s.begin for s in own if first <= s.begin < first + self.width))
+        numbers = np.concatenate([self.numbers[s.begin : s.end] for s in own])
+        rounds = next((i for i, size in enumerate(sizes) if size != sizes[0]), len(sizes))
+        return SentNumbers(numbers, rounds, sizes[0]) if sizes[0] else SentNumbers(numbers, 1, len(numbers))
 
     def find_again(self) -> NDArray[np.int64]:
         """[width] where each number of the newest message is read once more, as what it changed by; or -1."""
@@ -79,6 +95,30 @@ class Reader:
             return first
         _, begin = max(m.find_stretch(self.sent.newest, image) for m in self.mixtures)
         return len(self.sent.numbers) - self.sent.width + begin
+
+    def tell_kinds(self, images: Floats, is_there: NDArray[np.bool_]) -> dict[Kind | None, NDArray[np.bool_]]:
+        """In messages of which kinds images stand [n], of those that do; None: in several kinds together."""
+        found: dict[Kind | None, NDArray[np.bool_]] = {
+            kind: np.zeros(len(images), bool) for kind in self.sent.kinds
+        }
+        rows = np.flatnonzero(is_there)
+        for row, kinds in zip(rows.tolist(), self._find_kinds(images[rows]), strict=True):
+            for kind in kinds or (None,):
+                found.setdefault(kind, np.zeros(len(images), bool))[row] = True
+        return found
+
+    def _find_kinds(self, images: Floats) -> list[set[Kind]]:
+        if len(self.sent.kinds) == 1 or not len(images):
+            return [set(self.sent.kinds) for _ in images]
+        parts = {kind: self.sent.of_kind(kind) for kind in self.sent.kinds}
+        fit = {kind: fits(of.numbers, images, of.rounds, of.width) for kind, of in parts.items()}
+        found = [{kind for kind, well in fit.items() if well[i] >= EXACT} for i in range(len(images))]
+        return [kinds or self._find_place(image) for kinds, image in zip(found, images, strict=True)]
+
+    def _find_place(self, image: Floats) -> set[Kind]:
+        first = self.find_stretch(image)
+        segment = None if first is None else find_place(self.sent.layout, first, image.size).segment
+        return set() if segment is None else {segment.crossed}
 
     def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
         """The same where one sender wrote an image over its part of the mean."""

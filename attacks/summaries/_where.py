@@ -24,6 +24,12 @@ class Segment:
     begin: int
     end: int
     is_change: bool = False  # what an array that was sent changed by, which stands before it
+    is_summed: bool = False  # opened from a sum
+
+    @property
+    def crossed(self) -> Kind:
+        """The kind of the message."""
+        return Kind.AGGREGATE if self.is_summed else self.kind
 
     def is_row(self, first: int, length: int) -> bool:
         """Whether so many numbers from `first` on are one row of a matrix."""

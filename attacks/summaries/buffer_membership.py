@@ -33,11 +33,13 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
+from fedaudit.attacks.evaluation.counting import split_kinds
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
+from fedaudit.attacks.evaluation.sums import find_kind
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads
@@ -83,7 +85,8 @@ class BufferMembership(Attack):
             "client": np.array([s.client for s in sent]),
             "artifact": np.array([s.artifact for s in sent]),
             "origin": np.array([s.origin for s in sent]),
-            "senders": list_senders(view, *UPDATES),
+            "kind": np.array([s.kind.value for s in sent]),
+            **list_senders(view, *UPDATES),
             "mean": np.stack([layer[0].white(s.mean[None])[0] for s in sent]),
             "n": np.array([s.n for s in sent]),
             "layer": layer,
@@ -126,12 +129,13 @@ class BufferMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent statistics; single people are planted through every client's code."""
-        layer, recorded, planted = claim["layer"][0], list[ScoredPeople](), list[ScoredPeople]()
+        layer, planted = claim["layer"][0], list[ScoredPeople]()
+        recorded: dict[int, ScoredPeople] = {}  # by row
         columns = (claim[name].tolist() for name in ("client", "n", "artifact", "origin"))
-        for mean, client, n, artifact, origin in zip(claim["mean"], *columns, strict=True):
+        for row, (mean, client, n, artifact, origin) in enumerate(zip(claim["mean"], *columns, strict=True)):
             score = partial(_score, layer, mean, n)
             if origin == "recorded":
-                recorded.append(score_client(client, truth, rng, score))
+                recorded[row] = score_client(client, truth, rng, score)
                 continue
             unseen = truth.unseen([client]).images
             labels = np.unique(truth.client_images(client).y).tolist()
@@ -146,7 +150,11 @@ class BufferMembership(Attack):
                     held_out_scores=score(alike),
                 )
             )
-        return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
+        found = list[PeopleCount]()
+        for kind, rows, senders in split_kinds(claim):
+            of_kind = [scored for row, scored in recorded.items() if rows[row]]
+            found += count_flagged(of_kind, planted, senders, truth, kind)
+        return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         layer, rows, claim = claim["layer"][0], list[tuple[Values, Values]](), _drop_planted(claim)
@@ -171,6 +179,7 @@ class _SentMean:
 
     client: int
     artifact: str
+    kind: Kind
     origin: str
     start: Mapping[str, NDArray[Any]]
     mean: Values  # [D]
@@ -200,10 +209,17 @@ def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_SentMea
         change = compute_change(a, start.payload, view, knowledge.training)[key]
         if change.any():
             mean = np.asarray(start.payload[key], np.float64) + change / new
-            one = _SentMean(
-                client=a.sender.index, artifact=a.id, origin=a.origin, start=start.payload, mean=mean, n=n or MANY
+            found.append(
+                _SentMean(
+                    client=a.sender.index,
+                    artifact=a.id,
+                    kind=find_kind(a),
+                    origin=a.origin,
+                    start=start.payload,
+                    mean=mean,
+                    n=n or MANY,
+                )
             )
-            found.append(one)
     return sorted(found, key=lambda s: s.origin != "recorded")
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
-from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, choose_remedy, count_each_kind, is_held
+from fedaudit.attacks.evaluation.groups import HELD, choose_remedy, count_each_kind
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
@@ -88,8 +88,8 @@ class ClassList(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Of each kind of message: whoever stands in a small group that it names."""
-        return count_each_kind(claim, claim["present"], is_held, truth, CLASS_KNOWN)
+        """Of each kind of message: whoever stands in a small group that it names, and whose classes are named."""
+        return count_each_kind(claim, claim["present"], HELD, truth)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         return choose_remedy(claim["kind"].tolist(), self.card.remedy)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_whole
+from fedaudit.attacks.evaluation.groups import SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -81,7 +81,7 @@ class ExampleNumbers(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return count_known(claim["client"], claim["count"], is_whole, truth, SIZE_KNOWN)
+        return count_facts(claim["client"], claim["count"], SIZE, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return "" if _numbers(view) else "no client says how many examples it has"

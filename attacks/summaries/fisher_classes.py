@@ -28,7 +28,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Ext
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels
-from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
+from fedaudit.attacks.evaluation.groups import HELD, count_facts
 from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -102,7 +102,7 @@ class FisherClasses(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return count_known(claim["client"], claim["present"], is_held, truth, CLASS_KNOWN)
+        return count_facts(claim["client"], claim["present"], HELD, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):

@@ -27,16 +27,19 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evaluation.ranking import Present, find_present
+from fedaudit.attacks.evaluation.ranking import TIMES, Present, find_present
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 Values = NDArray[np.float64]
 
@@ -55,7 +58,6 @@ class FisherImages(Attack):
         control="",  # planted in measure()
         remedy="aggregate Fisher diagonals securely, or noise them with a stated epsilon; squared gradients of "
         "batches hide single images in part",
-        uncounted="It asks of each message whether anybody stands in it, and not of each person.",
         effort=Effort(seconds=0.5, grows=("clients", "pixels")),
     )
 
@@ -99,6 +101,24 @@ class FisherImages(Attack):
             ),
         ]
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
+        """Who stands in a unit: whose image is ten times nearer to it than that of any held-out person."""
+        found = CountedPeople("recovered: stands in a unit, and nobody else's image does", Harm.RECONSTRUCTION)
+        rows = zip(claim["units"], claim["readers"], claim["client"].tolist(), strict=True)
+        for units, reader, client in rows:
+            own, unseen = truth.client_images(client), truth.unseen([client]).images
+            others = unseen.only(np.isin(unseen.y, own.y))
+            if len(others) < 2:
+                found.hold(client, truth.client_rows(client))
+                continue
+            near, beside = (reader.measure_distances(units, some) for some in (own, others))
+            lowest, second = np.sort(beside)[:2]
+            found.test(client, truth.client_rows(client), truth.client_rows(client)[near < lowest / TIMES])
+            rest = np.where(beside == lowest, second, lowest)  # of each, the nearest of the others
+            for mark, is_lucky in zip(fingerprints(others.x), (beside < rest / TIMES).tolist(), strict=True):
+                found.luck(float(is_lucky), 1, person=mark, clients=[client])
+        return found.people(truth)
+
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _readable(view, knowledge):
             return "no client sends a Fisher diagonal of a first layer that is linear in pixels, with its model"
@@ -126,14 +146,18 @@ class _Reader:
             hook.remove()
         return np.asarray(caught[-1].double().cpu().numpy() ** 2)
 
-    def distance(self, units: Values, images: Images) -> float:
-        """How near any quotient [H, D] is to any image: the least mean squared error; infinite without any."""
+    def measure_distances(self, units: Values, images: Images) -> Values:
+        """How near any quotient [H, D] is to each image [n]: the least mean squared error; else infinite."""
+        if not len(units) or not len(images):
+            return np.full(len(images), np.inf)
         square = self.square_inputs(images)
-        if not len(units) or not len(square):
-            return np.inf
         each = (units**2).sum(1)[:, None] - 2 * units @ square.T + (square**2).sum(1)
-        at = np.unravel_index(each.argmin(), each.shape)  # once more, where rounding does not cancel
-        return float(((units[at[0]] - square[at[1]]) ** 2).mean())
+        nearest = units[each.argmin(axis=0)]  # once more, where rounding does not cancel
+        return np.asarray(((nearest - square) ** 2).mean(axis=1))
+
+    def distance(self, units: Values, images: Images) -> float:
+        """How near any quotient is to any image; infinite without any."""
+        return float(self.measure_distances(units, images).min(initial=np.inf))
 
     def plant(self, image: Images) -> Values:
         """Quotients [H, D] of a client that holds this one image."""

@@ -40,7 +40,7 @@ from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
-from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
+from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -52,9 +52,10 @@ from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 RATIO = 4  # non-members for each member
+HELD_OUT = 2_000  # of a client, at most: of few that none lies there by chance is not surely known
 PLANTED = 20  # people of a client whose image is written over its message, at most
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
@@ -98,7 +99,7 @@ class HiddenImages(Attack):
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             whose = number_of(a.sender), message_of(a) if a.sender.index is None else ""
-            arrays = [*_arrays(a.kind, a.payload), *_arrays(a.kind, _change(a, view), is_change=True)]
+            arrays = [*_arrays(a, a.payload), *_arrays(a, _change(a, view), is_change=True)]
             floats = [x for x in arrays if x.values.dtype.kind == "f"]
             if a.round in newest and floats:
                 last[whose] = a.id
@@ -151,32 +152,48 @@ class HiddenImages(Attack):
         ]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
-        found = CountedPeople("the record, or an affine copy of it, is in what was sent")
+        """Of every example of every client, whether the record or an affine copy of it is in what it sent.
+
+        Of each kind of messages apart, and of all together where one stands in several kinds together.
+        """
+        found = dict[Kind | None, CountedPeople]()
         searches = self._searches(claim, truth, rng)
         fit_together([(s.reader, s.candidates) for s in searches if len(s.candidates)])
         for search in searches:
             x, owners, whose, reader = search.people.x, search.owners, search.whose, search.reader
             theirs = {k: owners == k for k in np.unique(owners).tolist()}
-            for k, mine in theirs.items():
-                found.hold(k, whose[mine])
             if not len(search.candidates):
+                for counted in (_start_count(found, kind) for kind in reader.sent.kinds):
+                    for k, mine in theirs.items():
+                        counted.hold(k, whose[mine])
                 continue
             scores = reader.fit(search.candidates)
             least = reader.find_least(scores[:, len(x) :], len(x))
-            is_there = np.max(scores / least, axis=0) >= 1
-            for mark, is_lucky in zip(fingerprints(search.candidates[len(x) :]), is_there[len(x) :], strict=True):
-                found.luck(float(is_lucky), 1, person=mark)
-            for k, mine in theirs.items():
-                found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
-                if x[0].size <= reader.sent.width:
-                    some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
-                    hits = [
-                        (reader.fit_planted(image, image[None], len(theirs), rng) >= least).any()
-                        for image in some
-                    ]
-                    found.plant(k, float(sum(hits)), len(some))
-        return found.people()
+            stands = reader.tell_kinds(search.candidates, np.max(scores / least, axis=0) >= 1)
+            marks, planted = fingerprints(search.candidates[len(x) :]), self._plant(search, theirs, least, rng)
+            for kind, is_there in stands.items():
+                counted = _start_count(found, kind)
+                for mark, is_lucky in zip(marks, is_there[len(x) :].tolist(), strict=True):
+                    counted.luck(float(is_lucky), 1, person=mark, clients=theirs)
+                for k, mine in theirs.items():
+                    counted.test(k, whose[mine], whose[mine & is_there[: len(x)]])
+                    if k in planted:
+                        counted.plant(k, *planted[k])
+        return [people for counted in found.values() for people in counted.people(truth)]
+
+    def _plant(
+        self, search: "_Search", theirs: Mapping[int, NDArray[np.bool_]], least: Values, rng: np.random.Generator
+    ) -> dict[int, tuple[float, int]]:
+        """Client -> how many of its people are found whose image is written over its message, and of how many."""
+        x, reader, found = search.people.x, search.reader, dict[int, tuple[float, int]]()
+        for k, mine in theirs.items():
+            if x[0].size <= reader.sent.width:
+                some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
+                hits = [
+                    (reader.fit_planted(image, image[None], len(theirs), rng) >= least).any() for image in some
+                ]
+                found[k] = float(sum(hits)), len(some)
+        return found
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
@@ -207,7 +224,7 @@ class HiddenImages(Attack):
             people, owners, whose = _find_people(truth, claim, client, artifact)
             members = collect_images(truth, client, artifact, int(claim["classes"]))
             members = _sample_images(members, len(members), rng)
-            most = max(RATIO * min(len(members), self.config.members), len(people))
+            most = max(RATIO * min(len(members), self.config.members), len(people), HELD_OUT)
             unseen = truth.unseen(np.unique(owners).tolist())
             of_their_classes = unseen.images.only(np.isin(unseen.images.y, members.y))
             others = _sample_images(of_their_classes, most, rng)
@@ -223,6 +240,7 @@ class _Array(NamedTuple):
     name: str
     values: NDArray[Any]
     is_change: bool
+    is_summed: bool
 
 
 class _Search(NamedTuple):
@@ -237,11 +255,11 @@ class _Search(NamedTuple):
 
     @property
     def candidates(self) -> Floats:
-        """Everybody, and as many others where there are; nobody where the images are too large to stand there."""
+        """Everybody, and all others; nobody where the images are too large to stand there."""
         x, sent = self.people.x, self.reader.sent
         if not len(x) or x[0].size > sent.width * sent.rounds:
             return x[:0]
-        return np.concatenate([x, self.others.x[: len(x)]])
+        return np.concatenate([x, self.others.x])
 
 
 class _Question(NamedTuple):
@@ -280,6 +298,11 @@ class _Client(NamedTuple):
     silent: _Result
 
 
+def _start_count(found: dict[Kind | None, CountedPeople], kind: Kind | None) -> CountedPeople:
+    means = "the record, or an affine copy of it, is in what was sent"
+    return found.setdefault(kind, CountedPeople(means, Harm.RECORD, kind))
+
+
 def _sample_images(images: Images, most: int, rng: np.random.Generator) -> Images:
     rows = rng.permutation(len(images))[:most]
     return Images(x=images.x[rows], y=images.y[rows])
@@ -300,6 +323,7 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
             begin=end - x.values.size,
             end=end,
             is_change=x.is_change,
+            is_summed=x.is_summed,
         )
         for x, end in zip(every, ends, strict=True)
     ]
@@ -372,8 +396,9 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
-def _arrays(kind: Kind, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
-    return [_Array(kind, name, np.asarray(payload[name]), is_change) for name in sorted(payload)]
+def _arrays(sent: Artifact, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
+    is_summed = find_kind(sent) != sent.kind
+    return [_Array(sent.kind, name, np.asarray(payload[name]), is_change, is_summed) for name in sorted(payload)]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:

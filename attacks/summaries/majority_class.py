@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
-from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest
+from fedaudit.attacks.evaluation.groups import LARGEST, count_each_kind
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -96,7 +96,7 @@ class MajorityClass(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of each kind of message: whoever stands in a small group that is the largest of its client."""
-        return count_each_kind(claim, claim["guess"], is_largest, truth, CLASS_KNOWN)
+        return count_each_kind(claim, claim["guess"], LARGEST, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):

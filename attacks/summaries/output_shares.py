@@ -19,7 +19,7 @@ import numpy as np
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
-from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_largest
+from fedaudit.attacks.evaluation.groups import LARGEST, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -85,7 +85,7 @@ class OutputShares(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return count_known(claim["client"], claim["shares"].argmax(axis=1), is_largest, truth, CLASS_KNOWN)
+        return count_facts(claim["client"], claim["shares"].argmax(axis=1), LARGEST, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if knowledge.public is None:

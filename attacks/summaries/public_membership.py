@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._scores import lira_offline, scaled_logit
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -51,7 +53,6 @@ class PublicMembership(Attack):
         "a class, which is no membership",
         control="",  # planted in measure()
         remedy="take public data that the server does not choose, or send the likeliest class alone",
-        uncounted="It asks about the few candidates that the server made public and about nobody else.",
         effort=Effort(seconds=0.3, grows=("clients", "rounds")),
     )
 
@@ -103,6 +104,28 @@ class PublicMembership(Attack):
         nobody = score_clusters([a for a, _ in silent], [b for _, b in silent])
         note = "images that a client does not hold in the place of members"
         return [*found, *evidence(nobody, {}, control="negative", note=note)[:1]]
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
+        """Whom the scores flag, of the candidates alone, beside public images of the same classes of nobody's."""
+        held = _find_held(claim, truth)
+        recorded, is_nobodys = list[ScoredPeople](), ~held.any(axis=0)
+        for row, client in enumerate(claim["client"].tolist()):
+            asked = np.isfinite(claim["score"][row])
+            own = held[row] & asked
+            others = is_nobodys & asked & np.isin(claim["label"], claim["label"][own])
+            whose = {
+                _name(x): r for x, r in zip(truth.client_images(client).x, truth.client_rows(client), strict=True)
+            }
+            recorded.append(
+                ScoredPeople(
+                    client=client,
+                    rows=[whose[name] for name in claim["image"][own].tolist()],
+                    scores=claim["score"][row][own],
+                    held_out=claim["image"][others].tolist(),
+                    held_out_scores=claim["score"][row][others],
+                )
+            )
+        return count_flagged(recorded, [], claim["client"].tolist(), truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         held = _find_held(claim, truth)

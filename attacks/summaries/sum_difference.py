@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap_evidence
-from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
+from fedaudit.attacks.evaluation.groups import COUNTED, SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -107,9 +107,12 @@ class SumDifference(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Of counts by class that could be taken out of the sums."""
-        rows = claim["known"] & (claim["kind"] != Kind.NUM_EXAMPLES.value)
-        return count_known(claim["client"][rows], claim["counts"][rows], is_exact, truth, SIZE_KNOWN)
+        """Of counts by class that could be taken out of the sums; else of numbers of examples."""
+        is_size = claim["kind"] == Kind.NUM_EXAMPLES.value
+        if (rows := claim["known"] & ~is_size).any():
+            return count_facts(claim["client"][rows], claim["counts"][rows], COUNTED, truth)
+        rows = claim["known"] & is_size
+        return count_facts(claim["client"][rows], claim["counts"][rows, 0], SIZE, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not knowledge.heard:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
+from fedaudit.attacks.evaluation.counting import CountedPeople, KindOfMessages, gather_people, split_kinds
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import (
@@ -55,6 +56,7 @@ from fedaudit.attacks.modality.text import (
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -68,6 +70,7 @@ class TokenReading:
     """What was claimed of one message, or of several of one sender."""
 
     artifact: str
+    kind: Kind
     origin: str
     sender: int
     round: int
@@ -97,6 +100,7 @@ def make_claim(
     longest = max((len(s) for _, s in said), default=1)
     return {
         "artifact": np.array([r.artifact for r in readings]),
+        "kind": np.array([r.kind.value for r in readings]),
         "origin": np.array([r.origin for r in readings]),
         "sender": np.array([r.sender for r in readings], np.int64),
         "round": np.array([r.round for r in readings], np.int64),
@@ -108,7 +112,7 @@ def make_claim(
         "ranked": np.array([none if r.ranked is None else r.ranked for r in readings]).reshape(-1, vocabulary),
         "sentences": np.array([[*s, *[0] * (longest - len(s))] for _, s in said], np.int64).reshape(-1, longest),
         "sentence_of": np.array([i for i, _ in said], np.int64),
-        "senders": list_senders(view, *kinds),
+        **list_senders(view, *kinds),
         "classes": np.array(knowledge.classes),
         "vocabulary": np.array(vocabulary),
         "end": np.array(end),
@@ -129,6 +133,7 @@ class TokenTrial(Trial):
     owners: NDArray[np.int64]  # of each text, its client and row
     rows: NDArray[np.int64]
     held_out: Sequence[Mask]  # tokens of texts that nobody trained on, one each
+    held_marks: Sequence[bytes]  # fingerprints of these texts
     guessed: Sequence[tuple[int, ...]]  # random auxiliary texts
     messages: int
 
@@ -187,7 +192,11 @@ class TokenTrials:
         clients = self.truth.find_contributors(artifact) if sender == SEVERAL else [sender]
         unseen = self.truth.unseen(clients).images
         marks = hash_images(behind.x)
-        held_out = [x.astype(np.int64) for x in unseen.x if not hash_images(x[None]) & marks]
+        held_out = {
+            mark: x.astype(np.int64)
+            for mark, x in zip(fingerprints(unseen.x), unseen.x, strict=True)
+            if mark not in marks
+        }
         auxiliary = self.truth.auxiliary.x.astype(np.int64)
         return TokenTrial(
             row=row,
@@ -203,7 +212,8 @@ class TokenTrials:
             true=mark_tokens(texts, vocabulary, self._end),
             owners=owners,
             rows=rows,
-            held_out=[mark_tokens(x, vocabulary, self._end) for x in held_out],
+            held_out=[mark_tokens(x, vocabulary, self._end) for x in held_out.values()],
+            held_marks=list(held_out),
             guessed=draw_texts(auxiliary, len(texts), rng, self._end),
             messages=int(claim["messages"][row]),
         )
@@ -373,25 +383,29 @@ class TokenTrials:
 
     def count_people(self) -> list[PeopleCount]:
         """Whom the claims hit, over all that was read."""
-        found, lucky = CountedPeople(HIT), dict[tuple[int, bytes], bool]()
+        return [count for part in split_kinds(self.claim) for count in self._count_kind(part)]
+
+    def _count_kind(self, part: KindOfMessages) -> list[PeopleCount]:
+        found, lucky = CountedPeople(HIT, Harm.RECONSTRUCTION, part.kind), dict[tuple[int, bytes], bool]()
+        behind: dict[int, set[int]] = {}
         for t in self.trials:
-            hit = self._find_hit(t)
-            if t.origin == "recorded":
+            if part.recorded[t.row]:
+                hit = self._find_hit(t)
                 for k in np.unique(t.owners).tolist():
                     own = t.owners == k
                     found.test(k, t.rows[own], t.rows[own & hit])
-                for held in t.held_out:
+                behind.setdefault(t.client, set()).update(t.owners.tolist())
+                for mark, held in zip(t.held_marks, t.held_out, strict=True):
                     is_hit = bool((held & self.background.rare & ~t.true & t.claimed).any())
-                    key = t.client, held.tobytes()
-                    lucky[key] = lucky.get(key, False) or is_hit
+                    lucky[t.client, mark] = lucky.get((t.client, mark), False) or is_hit
             elif t.n == 1 and t.origin == REPLAYED:
-                found.plant(t.client, float(hit[0]), 1)
-        for (_, text), is_hit in lucky.items():
-            found.luck(float(is_hit), 1, person=text)
-        for client in self.claim["senders"].tolist():
+                found.plant(t.client, float(self._find_hit(t)[0]), 1)
+        for (sender, text), is_hit in lucky.items():
+            found.luck(float(is_hit), 1, person=text, clients=behind[sender])
+        for client in part.senders:
             if not found.holds(client):
                 found.hold_at_least(client, len(self.truth.client_images(client)))
-        return found.people()
+        return found.people(self.truth)
 
     def _find_hit(self, t: TokenTrial) -> Mask:
         """Of each text behind a message, whether the claim names it."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import number_of
+from fedaudit.attacks.evaluation.sums import find_kind, number_of
 from fedaudit.attacks.prototypes._weights import SAID_WITH, UPLOADS, compute_change, global_model, uploads
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -24,6 +24,7 @@ class Change:
     """What one upload added to the weights that it started from, float64."""
 
     artifact: str
+    kind: Kind
     origin: str
     sender: int
     round: int
@@ -48,6 +49,7 @@ def iterate_changes(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[
             continue
         yield Change(
             artifact=a.id,
+            kind=find_kind(a),
             origin=a.origin,
             sender=number_of(a.sender),
             round=a.round,

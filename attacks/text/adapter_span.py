@@ -67,6 +67,7 @@ class AdapterSpan(TokenAttack):
             readings.append(
                 TokenReading(
                     artifact=last.artifact,
+                    kind=last.kind,
                     origin=last.origin,
                     sender=last.sender,
                     round=last.round,

@@ -37,7 +37,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 
 HELD_OUT = "texts that nobody trained on"
 BEFORE = "the model that training began with"
@@ -80,7 +80,7 @@ class Regurgitation(Attack):
             "kind": np.array([t.kind.value for t in chosen]),
             "model": np.array([t.model for t in chosen]),
             "sender": np.array([t.sender for t in chosen], np.int64),
-            "senders": list_senders(view, *self.card.targets),
+            **list_senders(view, *self.card.targets),
             "classes": np.array(knowledge.classes),
             "end": np.array(PADDING if knowledge.schema is None else knowledge.schema.end),
             "seed": np.array(rng.integers(2**62)),
@@ -96,22 +96,24 @@ class Regurgitation(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         every, found = self._tried(claim, truth), list[PeopleCount]()
         for kind in dict.fromkeys(t.kind for t in every if t.origin == "recorded"):
-            counted = CountedPeople(HIT, kind=Kind(kind))
-            held = dict[bytes, bool]()
+            counted = CountedPeople(HIT, Harm.RECONSTRUCTION, Kind(kind))
+            held, behind = dict[tuple[int, bytes], bool](), dict[int, set[int]]()
             for t in every:
                 if t.origin == "recorded" and t.kind == kind:
                     for client in np.unique(t.owners).tolist():
                         own = t.owners == client
                         counted.test(client, t.rows[own], t.rows[own & t.hits])
+                    behind.setdefault(t.sender, set()).update(t.owners.tolist())
                     for mark, hit in zip(t.held_marks, t.held_hits.tolist(), strict=True):
-                        held[mark] = held.get(mark, False) or hit
+                        held[t.sender, mark] = held.get((t.sender, mark), False) or hit
                 elif t.origin == REPLAYED:
                     counted.plant(t.sender, float(t.hits.sum()), len(t.hits))
-            counted.luck(float(sum(held.values())), len(held))
+            for (sender, mark), hit in held.items():
+                counted.luck(float(hit), 1, person=mark, clients=behind[sender])
             for client in claim["senders"].tolist():
                 if not counted.holds(client):
                     counted.hold_at_least(client, len(truth.client_images(client)))
-            found += counted.people()
+            found += counted.people(truth)
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -73,6 +73,7 @@ class SpanCheck(TokenAttack):
             readings.append(
                 TokenReading(
                     artifact=change.artifact,
+                    kind=change.kind,
                     origin=change.origin,
                     sender=change.sender,
                     round=change.round,

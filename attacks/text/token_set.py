@@ -76,6 +76,7 @@ class TokenSet(TokenAttack):
             readings.append(
                 TokenReading(
                     artifact=change.artifact,
+                    kind=change.kind,
                     origin=change.origin,
                     sender=change.sender,
                     round=change.round,

@@ -68,7 +68,7 @@ class SpeedProfile(Attack):
         control="",  # planted in measure()
         remedy="have every client answer at the deadline and not before, round times up to a few steps, and "
         "send no numbers of examples",
-        uncounted="how fast a device is says something of a client, and of no example that it holds",
+        uncounted="it says how fast a device is and how much data a client holds, and of no message whose it is",
         effort=Effort(seconds=0.1, grows=("clients",)),
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
-from fedaudit.attacks.evaluation.sums import count_clients, number_of
+from fedaudit.attacks.evaluation.sums import count_clients, find_kind, number_of
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model
@@ -39,6 +39,7 @@ class Update:
     """One client's upload, as the mean gradient of its steps at the weights it started from."""
 
     artifact: str
+    kind: Kind
     origin: str
     client: int
     batch: int  # examples in a step, as far as is known (at least 1)
@@ -97,6 +98,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
         return None
     return Update(
         artifact=a.id,
+        kind=find_kind(a),
         origin=a.origin,
         client=number_of(a.sender),
         batch=batch,

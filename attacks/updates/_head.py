@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import count_clients, number_of
+from fedaudit.attacks.evaluation.sums import count_clients, find_kind, number_of
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact
@@ -32,6 +32,7 @@ class HeadUpdate:
 
     client: int
     artifact: str
+    kind: Kind
     round: int
     bias: Values | None  # [C] change, after minus before; None where the layer has no bias
     rows: Values  # [C] sum over the layer's inputs of the change of each row
@@ -67,6 +68,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
             HeadUpdate(
                 client=number_of(a.sender),
                 artifact=a.id,
+                kind=find_kind(a),
                 round=a.round,
                 bias=moved.get(bias),
                 rows=moved[weight].sum(axis=1),

@@ -4,8 +4,8 @@ Of what clients sent they take one reading a client, of all recorded rounds and 
 the gradient of one image (_disguised.py), and of the clients those where it does most.
 
 Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
-as far as is known) [k], as text artifact and origin [k], classes [], and senders [s]: all clients that sent
-updates.
+as far as is known) [k], as text artifact, origin and kind [k], classes [], and senders [s]: all clients that sent
+updates, with the kind that they sent [s].
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evaluation.counting import count_named
+from fedaudit.attacks.evaluation.counting import count_named, split_kinds
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, ImageGallery
@@ -98,7 +98,7 @@ class UpdateInversion(Attack):
                 "no upload was recorded with the model it started from",
                 hint="record global_model with local_model or model_delta in the same rounds",
             )
-        return {**self.make_claim(chosen, knowledge, rng), "senders": list_senders(view, *KINDS)}
+        return {**self.make_claim(chosen, knowledge, rng), **list_senders(view, *KINDS)}
 
     def choose_updates(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
         """The updates to invert: the first of every kind of replay, and `recorded` that crossed the wire."""
@@ -119,6 +119,7 @@ class UpdateInversion(Attack):
             "steps": np.array([u.steps for u in every]),
             "artifact": np.array([u.artifact for u in every]),
             "origin": np.array([u.origin for u in every]),
+            "kind": np.array([u.kind.value for u in every]),
             "classes": np.array(knowledge.classes),
         }
 
@@ -126,11 +127,14 @@ class UpdateInversion(Attack):
         return judge_images(self._buckets(claim, truth, rng), rng)
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        buckets = self._buckets(claim, truth, rng)
+        buckets, found = self._buckets(claim, truth, rng), list[PeopleCount]()
         alone = [b for b in buckets if b.origin == "recorded" or b.condition["steps"] == 1]
-        recorded = sorted({str(a) for a in claim["artifact"][claim["origin"] == "recorded"]})
-        rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
-        return count_named([t for b in alone for t in b.trials], rows, claim["senders"].tolist(), truth)
+        for part in split_kinds(claim):
+            recorded = sorted({str(a) for a in claim["artifact"][part.recorded]})
+            rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
+            own = [t for b in alone for t in b.trials if t.origin != "recorded" or t.artifact in recorded]
+            found += count_named(own, rows, part.senders, truth, part.kind)
+        return found
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """By how the updates were made that name people, or all that were read where none does."""

@@ -51,7 +51,7 @@ def make_buckets(
 
     Updates whose classes have too few non-members for a gallery of three are left out.
     """
-    pools = Pools(truth.reference)
+    pools = Pools(truth)
     rows: dict[str, list[int]] = defaultdict(list)
     for i, artifact in enumerate(claim["artifact"]):
         rows[str(artifact)].append(i)
@@ -103,17 +103,17 @@ def _make_trial(
     hashes = hash_images(behind.x)
     label = behind.y[chosen]
     counts = {int(c): int((label == c).sum()) for c in np.unique(label)}
-    non_members = {c: pools.without(c, hashes) for c in counts}
+    pool = {c: pools.without(c, hashes, artifact) for c in np.unique(behind.y).tolist()}
+    non_members = {c: pool[c] for c in counts}
     size = min(gallery, *(len(non_members[c]) // counts[c] for c in counts))
     if size < LEAST:
         return None
     sets = np.empty((size, number, *behind.x.shape[1:]), behind.x.dtype)
     for c, some in non_members.items():  # no image is in two sets
-        drawn = rng.permutation(len(some))[: size * counts[c]]
-        sets[:, label == c] = some[drawn].reshape(size, counts[c], *some.shape[1:])
-    pool = {c: pools.without(c, hashes) for c in np.unique(behind.y).tolist()}
-    pool = {c: x[rng.permutation(len(x))] for c, x in pool.items()}
-    beside = {c: x[: int((behind.y == c).sum())] for c, x in pool.items()}
+        drawn = some.shuffle(rng)[: size * counts[c]]
+        sets[:, label == c] = drawn.reshape(size, counts[c], *drawn.shape[1:])
+    every = {c: some.shuffle(rng) for c, some in pool.items()}
+    beside = {c: x[: int((behind.y == c).sum())] for c, x in every.items()}
     return Reconstruction(
         row=rows[0],
         artifact=artifact,
@@ -129,7 +129,7 @@ def _make_trial(
             x=np.concatenate(list(beside.values())), y=np.repeat(list(beside), [len(x) for x in beside.values()])
         ),
         decoys=sets,
-        held_out=np.concatenate([x[: max(gallery, len(beside[c]))] for c, x in pool.items()]),
+        held_out=np.concatenate([x[: max(gallery, len(beside[c]))] for c, x in every.items()]),
         class_means=average_classes(behind.y, truth.auxiliary),
     )
 

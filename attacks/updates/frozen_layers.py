@@ -113,7 +113,7 @@ class FrozenLayers(Attack):
             "origin": np.array([u.origin for u in chosen]),
             "client": np.array([u.client for u in chosen]),
             "frozen": np.array([_missing(u, knowledge) for u in chosen], np.int64),
-            "senders": list_senders(view, Kind.UNFROZEN_LAYERS),
+            **list_senders(view, Kind.UNFROZEN_LAYERS),
             "scorer": scorers,
             "label": label,
             "images": np.clip(np.nan_to_num(images), 0, 1),

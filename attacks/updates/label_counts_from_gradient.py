@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
-from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
+from fedaudit.attacks.evaluation.groups import COUNTED, count_each_kind
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import SAID_WITH
@@ -82,6 +82,7 @@ class LabelCountsFromGradient(Attack):
             "artifact": np.array([u.artifact for u, _, _ in found]),
             "origin": np.array([u.origin for u, _, _ in found]),
             "client": np.array([u.client for u, _, _ in found]),
+            "kind": np.array([u.kind.value for u, _, _ in found]),
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
@@ -127,9 +128,10 @@ class LabelCountsFromGradient(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """By the first rule, of uploads that were recorded."""
+        """By the first rule, of uploads that were recorded, of each kind apart."""
         rows = claim["origin"] == "recorded"
-        return count_known(claim["client"][rows], claim["counts"][rows, 0], is_exact, truth, SIZE_KNOWN)
+        recorded = {name: claim[name][rows] for name in ("client", "kind")}
+        return count_each_kind(recorded, claim["counts"][rows, 0], COUNTED, truth)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """Longer training is no remedy where clients trained for long."""

@@ -27,7 +27,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import collect_images, count_labels
-from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
+from fedaudit.attacks.evaluation.groups import HELD, count_each_kind
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -91,6 +91,7 @@ class LabelCountsFromUpdate(Attack):
             share[i] = self.shares(u, knowledge)
         return {
             "client": np.array([u.client for u in updates]),
+            "kind": np.array([u.kind.value for u in updates]),
             "artifact": np.array([u.artifact for u in updates]),
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
             "share": share,
@@ -155,7 +156,7 @@ class LabelCountsFromUpdate(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         present = np.stack([_combine_rules(p) for p in claim["present"]])
-        return count_known(claim["client"], present, is_held, truth, CLASS_KNOWN)
+        return count_each_kind(claim, present, HELD, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
+from fedaudit.reports.result import Severity
+
+UNCOVERED = "The theorem that the bound cites does not cover what ran; the true loss may be larger."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,8 @@ class Flaw:
 
     what: str  # a sentence: what was found, where, with its numbers
     remedy: str  # a sentence
-    count: int = 1  # releases or bounds concerned
+    severity: Severity  # of relying on the bound
+    reason: str  # why it is that bad, a sentence
 
 
 @dataclass(frozen=True, kw_only=True)

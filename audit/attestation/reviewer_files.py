@@ -93,7 +93,7 @@ def digest_finding(finding: Finding) -> str:
 def apply_waivers(waivers: Sequence[Waiver], result: AuditResult, run: str, today: date) -> Acceptance:
     """What waivers accept of a run's demonstrated findings and open questions; `run`: digest of its content."""
     accepted, refused = dict[str, str](), list[str]()
-    left = {q.id for q in result.questions if q.is_open}
+    left = {c.id for c in result.cells if c.is_open}
     for waiver in waivers:
         same = [f for f in select_demonstrated(result.findings) if f.id == waiver.finding]
         if not same and waiver.question not in left:

@@ -106,8 +106,11 @@ class RecordedData(RecordedFolder):
         where no client's are known, half of the latter for clients to be played with. A client holds none of
         them, and none is there twice.
         """
-        owner, x = self._truth_file.owner, self._truth_file.examples.x
-        parts = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
+        owner, x, held_out = self._truth_file.owner, self._truth_file.examples.x, self._truth_file.held_out
+        parts, unseen = (
+            {int(k): np.flatnonzero((owner == k) & of) for k in np.unique(owner[of]) if k != NOBODY}
+            for of in (~held_out, held_out)
+        )
         seen = {content(x[i]) for i in np.flatnonzero(owner != NOBODY)}
         kept = []
         for i in np.flatnonzero(owner == NOBODY):
@@ -123,6 +126,7 @@ class RecordedData(RecordedFolder):
         planted = rest[1::2] if not parts else rest[:0]
         return Examples(
             parts=parts,
+            unseen=unseen,
             auxiliary=np.sort(rows[mine]),
             reference=np.sort(rest[::2] if not parts else rest),
             planted=np.sort(planted),

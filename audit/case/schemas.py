@@ -73,10 +73,8 @@ class AttackFile(Form):
     status: Literal["ran", "unverified", "not_applicable", "failed"]
     reason: str
     assertions: list[Assertion]
-    sizes: list[Count]  # examples behind each recorded message, in order, where messages say so
-    steps: Count  # of training on the fewest of them
     evidence: list[Evidence]
-    people: list[PeopleCount]  # of each kind of message, where the attack reads several
+    people: list[PeopleCount]  # by harm, and kind of message where it reads several; of facts, clients
     remedy: str  # for what was found here; the card's where it is empty
     galleries: list[ImageFile]
     texts: list[TextExhibit]

@@ -3,6 +3,7 @@
 A folder with one NAME.npz a client (arrays x [N, ...] in [0, 1] or bytes, and y [N]), or NAME/CLASS/*.png; NAME
 is the node's name in the inbox, what `identities` of the subject says of it, or client-3. Or data.npz and
 indices.json, {NAME: [rows]}. own.npz or own/ are the auditor's own examples, of the same kind and of no client.
+A folder heldout holds, in the same forms, examples of clients' own distributions that they did not train on.
 """
 
 import unicodedata
@@ -11,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,34 +22,42 @@ from fedaudit.audit.case.reading import survey
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.images import is_grey, read_image
+from fedaudit.fl.data.population import content
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
 OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
+HELD_OUT = "heldout"  # folder of what clients did not train on
 MOST_BYTES = 16 * 2**30
 MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True)
 class TruthFile:
-    """Examples, and whose they are: a client's number, or -1 for the auditor's own."""
+    """Examples, and whose they are: a client's number, or -1 for the auditor's own; [N] each.
+
+    `held_out`: which of a client's own it did not train on.
+    """
 
     examples: Arrays
     owner: NDArray[np.int64]
+    held_out: NDArray[np.bool_]
 
     def to_bytes(self) -> bytes:
-        return bytes(save({"x": self.examples.x, "y": self.examples.y, "owner": self.owner}))
+        arrays = {"x": self.examples.x, "y": self.examples.y, "owner": self.owner, "held_out": self.held_out}
+        return bytes(save(arrays))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "TruthFile":
         found = load(data)
-        return cls(Arrays(x=found["x"], y=found["y"]), found["owner"])
+        none = np.zeros(len(found["y"]), bool)  # as files were written before
+        return cls(Arrays(x=found["x"], y=found["y"]), found["owner"], found.get("held_out", none))
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> "TruthFile":
         nothing = np.zeros(0, np.int64)
         kind = np.int64 if len(shape) == 1 else np.float32  # tokens, or images
-        return cls(Arrays(x=np.zeros((0, *shape), kind), y=nothing), nothing)
+        return cls(Arrays(x=np.zeros((0, *shape), kind), y=nothing), nothing, nothing.astype(bool))
 
 
 def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str]) -> TruthFile:
@@ -57,23 +66,57 @@ def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str])
         raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
     survey(folder, hard_links=True)
     whose = _map_names(subject, nodes)
-    found = {_compose(name): part for name, part in _find_parts(folder, subject.examples)}
-    if not found:
+    trained = _load_parts(folder, subject.examples, whose | {OWN: NOBODY})
+    if not trained:
         raise UserError(f"{folder} holds no truth", hint="write NAME.npz with arrays x and y for each client")
-    parts, owners = [], []
-    for name, (x, y) in sorted(found.items()):
-        if name != OWN and name not in whose:
-            raise UserError(
-                f"{folder}: truth of {name!r:.60}, and no client of the inbox has that name",
-                hint="name it after a node, or say in `identities` of the subject which node it is",
-            )
-        parts.append(_check_examples(folder / name, x, y, subject.examples))
-        owners.append(np.full(len(y), NOBODY if name == OWN else whose[name], np.int64))
-    missing = [t for t in subject.identities.values() if _compose(t) not in found]
+    missing = [t for t in subject.identities.values() if _compose(t) not in trained]
     if missing:
         raise UserError(f"identities names {missing[0]!r:.60}, and {folder} has no such truth", hint="add it")
-    x, y = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    return TruthFile(Arrays(x=x, y=y), np.concatenate(owners))
+    beside = folder / HELD_OUT
+    held_out = _load_parts(beside, subject.examples, whose) if beside.is_dir() else {}
+    _refuse_trained(beside, held_out, trained)
+    parts = [*trained.values(), *held_out.values()]
+    return TruthFile(
+        Arrays(x=np.concatenate([p.x for p in parts]), y=np.concatenate([p.y for p in parts])),
+        np.concatenate([np.full(len(p.y), p.owner, np.int64) for p in parts]),
+        np.repeat([False, True], [sum(len(p.y) for p in some.values()) for some in (trained, held_out)]),
+    )
+
+
+class _Part(NamedTuple):
+    """Examples under one name."""
+
+    owner: int
+    x: NDArray[Any]
+    y: NDArray[np.int64]
+
+
+def _load_parts(folder: Path, examples: ExampleLayout, whose: Mapping[str, int]) -> dict[str, _Part]:
+    """What a folder has under each name, in their order; `whose`: all names that there are."""
+    found = {_compose(name): part for name, part in _find_parts(folder, examples)}
+    if unknown := sorted(found.keys() - whose.keys()):
+        raise UserError(
+            f"{folder}: truth of {unknown[0]!r:.60}, and no client of the inbox has that name",
+            hint="name it after a node, or say in `identities` of the subject which node it is",
+        )
+    return {
+        name: _Part(whose[name], *_check_examples(folder / name, x, y, examples))
+        for name, (x, y) in sorted(found.items())
+    }
+
+
+def _refuse_trained(folder: Path, held_out: Mapping[str, _Part], trained: Mapping[str, _Part]) -> None:
+    """Raise UserError for a held-out example that some client holds: luck is that of who was not trained on."""
+    if not held_out:
+        return
+    members = {content(x): name for name, part in trained.items() if part.owner != NOBODY for x in part.x}
+    for name, part in held_out.items():
+        for i, x in enumerate(part.x):
+            if holder := members.get(content(x)):
+                raise UserError(
+                    f"{folder / name}: example {i} is held out, and client {holder!r:.60} holds the same",
+                    hint=f"leave it out of {HELD_OUT}: held-out examples are those that nobody trained on",
+                )
 
 
 def load_examples(path: Path) -> Arrays:
@@ -93,7 +136,7 @@ def example_shape(folder: Path) -> list[int]:
         survey(folder, hard_links=True)
     for path in sorted(folder.glob("*.npz")):
         return list(map(int, _load_npz(path)["x"].shape[1:]))
-    for path in sorted(folder.glob("*/*/*")):
+    for path in sorted(path for path in folder.glob("*/*/*") if path.is_file()):
         height, width, channels = read_image(path, grayscale=False).shape
         return [1 if is_grey(path) else channels, height, width]
     raise UserError(
@@ -161,7 +204,7 @@ def _find_parts(folder: Path, examples: ExampleLayout) -> Any:
         if path.suffix == ".npz" and (path.stem != "data" or not indices.is_file()):
             arrays = _load_npz(path)
             yield path.stem, (arrays["x"], arrays["y"])
-        elif path.is_dir():
+        elif path.is_dir() and path.name != HELD_OUT:
             yield path.name, _load_images(path, examples)
 
 

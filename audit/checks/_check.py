@@ -1,11 +1,11 @@
 """The contract of every check: what clients stated or sent, held against what they hold and did.
 
-A check needs no adversary and no baseline: what it finds is seen, not guessed. It gives results without a grade;
-the policy grades their facts (audit/verdict/checked.py), and scoring reads nothing but what checks left.
+A check needs no adversary and no baseline: what it finds is seen, not guessed, and it says how bad that is.
+Scoring reads nothing but what checks left (audit/verdict/checked.py).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedaudit.audit.case.case import ObservedFederation
@@ -13,6 +13,7 @@ from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.runtime.errors import describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.side_by_side import DeadPart
+from fedaudit.reports.result import Severity
 
 ENOUGH = 200  # plays with other people, from which on a kind is constant
 
@@ -24,7 +25,8 @@ class CheckResult:
     id: str
     title: str
     summary: str
-    facts: Mapping[str, float]  # measure of the policy -> its value
+    severity: Severity  # none: it is as it should be
+    reason: str = ""  # why it is that bad, a sentence
     artifacts: tuple[str, ...]  # the kinds that it read
     does_not_show: str
     remedy: str

@@ -20,6 +20,7 @@ from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.reports.result import Severity
 
 Values = NDArray[np.float64]
 EXACT = 0.9995  # correlation
@@ -57,7 +58,8 @@ class HiddenTexts(Check):
             title="Clients' own texts stand among the numbers that they send",
             summary=f"Token ids of {sum(found.values()):,} texts of {len(found)} clients stand, in their order, "
             f"in what is sent as {', '.join(k.words for k in kinds)}; of texts that no client holds none does.",
-            facts={"raw_examples_sent": sum(found.values())},
+            severity=Severity.CRITICAL,
+            reason="No attack is needed to have them, and none can show more.",
             artifacts=tuple(map(str, kinds)),
             does_not_show="texts in an order or a code that only their reader knows, or over several messages",
             remedy="look at what the client's code writes there; no training makes numbers that are a text's ids",

@@ -20,6 +20,7 @@ from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.families.adapters import A, B
 from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Severity
 
 PLUGINS = ("untrained_adapters", "adapter_rows", "full_rank")
 SENT = (*TRAINED, *DELTAS)
@@ -48,7 +49,8 @@ class UntrainedAdapters(Check):
             f"{len(names)} arrays that are not as it received them, neither clipped nor noised in training, such "
             f"as {names[0]}: their start, rank, rows or hidden numbers follow from something else, as a count or "
             "a text.",
-            facts={"written_besides_training": len(written)},
+            severity=Severity.HIGH,
+            reason="It follows from what the client's code can read, and no clip, noise or rank bounds it.",
             artifacts=tuple(dict.fromkeys(n.partition("/")[0] for names in written.values() for n in names)),
             does_not_show="what these numbers stand for, and what code does in its training alone",
             remedy="look at what the client's code writes after training, and send what was trained alone",
@@ -77,7 +79,8 @@ class AdapterRows(Check):
             summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
             f"{client} holds {len(parts[client]):,} examples, and in round {round} its adapter "
             f"depends on {few} alone.",
-            facts={"untrue_counts": len(fewer)},
+            severity=Severity.MEDIUM,
+            reason="An adapter of few examples may show them, and the server believes that they were more.",
             artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",
             remedy="train on all examples in every round, or say how many it were",
@@ -97,7 +100,8 @@ class FullRank(Check):
             title="What is called an adapter has the full rank of its layer",
             summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
             "layer, and nothing that is said of a low rank holds for them.",
-            facts={"full_rank_adapters": len(ranks)},
+            severity=Severity.LOW,
+            reason="A change of full rank shows as much as one of the whole layer, which is no leak by itself.",
             artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
             does_not_show="whether an attack gains by it: those on updates try it",
             remedy="choose a rank well below the width of the layers, or call it the whole model",

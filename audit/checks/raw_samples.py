@@ -22,6 +22,7 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
+from fedaudit.reports.result import Severity
 
 HALF_A_STEP = 0.5 / 255
 
@@ -78,7 +79,8 @@ def describe(
         else "What clients sent as examples is not equal to any of theirs",
         summary=f"{clients} clients sent {kind.words}, {sent:,} in the messages kept: {rows}. "
         f"Read by: {', '.join(readers)}.",
-        facts={"raw_examples_sent": value},
+        severity=Severity.CRITICAL if value else Severity.NONE,
+        reason="No attack is needed to have them, and none can show more." if value else "",
         artifacts=(str(kind),),
         does_not_show="what can be learned from examples that were changed before they were sent",
         remedy="send no examples: let clients train on what the server owns, or on synthetic examples "

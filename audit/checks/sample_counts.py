@@ -26,6 +26,7 @@ from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
+from fedaudit.reports.result import Severity
 
 LEAST_ALIKE = 3  # clients that send one number, from which on it is nobody's own
 ALIKE = (
@@ -129,7 +130,8 @@ def describe(kind: Kind, wrong: Mapping[int, str], compared: int) -> CheckResult
         title="What clients send as a number of examples is another number",
         summary=f"{len(wrong)} of {compared} clients sent something else as {kind}, which is {kind.words}: "
         f"{next(iter(wrong.values()))}.",
-        facts={"untrue_counts": len(wrong)},
+        severity=Severity.MEDIUM,
+        reason="It may carry a label or part of an image that no attack reads; the server weighs clients by it.",
         artifacts=(str(kind),),
         does_not_show="what the numbers stand for: a label, a part of an image, or a claim to more weight",
         remedy="look at what the client's code writes there; let the server bound what it believes",

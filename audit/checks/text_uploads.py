@@ -15,6 +15,7 @@ from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.wire.protection import published_noise
+from fedaudit.reports.result import Severity
 
 PLUGINS = ("sparse_noise", "adapter_reach")
 LEAST_ROWS = 10  # that did not move at all, of one array
@@ -41,10 +42,11 @@ class SparseNoise(Check):
         rows = max(count_still_rows(a, starts.get(a.round)) for a in still)
         yield CheckResult(
             id="sparse-noise",
-            title="Noise is declared, and rows of the embedding did not move",
+            title="Noise is declared, and rows of what clients send did not move",
             summary=f"In {len(still)} of {len(uploads)} uploads rows are as they were received, {rows:,} in "
             "one. Noise on the others says which words were read, and the declared bound does not hold.",
-            facts={"noise_on_some_rows": len(still)},
+            severity=Severity.HIGH,
+            reason="Noise that spares the rows nobody read says which words were read.",
             artifacts=tuple(dict.fromkeys(str(a.kind) for a in still)),
             does_not_show="whether the noise on the rows that moved is as large as declared",
             remedy="add the noise to every row of the embedding, whether a word was read or not",
@@ -110,7 +112,8 @@ class AdapterReach(Check):
             summary=f"The texts of {len(reached)} of {len(latest)} clients have fewer directions (as few as "
             f"{law}) than the adapters of their recorded rounds have rows. Where training follows gradients, "
             "the words can be read exactly.",
-            facts={"adapters_within_reach": len(reached)},
+            severity=Severity.LOW,
+            reason="That is no leak by itself; a low rank is no protection here.",
             artifacts=tuple(sorted(map(str, kinds))),
             does_not_show="whether an adaptive optimiser, noise or rounding silences the attack: adapter_span "
             "tries it",

@@ -13,6 +13,7 @@ from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl import ledger
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
+from fedaudit.reports.result import Severity
 
 PLUGINS = ("private_vocabulary", "text_unit", "repeated_texts")
 MODALITIES = ("text", "language")
@@ -30,7 +31,8 @@ class PrivateVocabulary(Check):
             title="The vocabulary names words of clients' texts",
             summary=f"The {len(schema.pieces):,} pieces that text is cut into were chosen by {schema.origin}, "
             "which clients hold. Whoever has the model has the list, and reads frequent names and numbers in it.",
-            facts={"vocabulary_of_private_text": 1},
+            severity=Severity.MEDIUM,
+            reason="Frequent names and numbers of clients' texts stand in a list that comes with the model.",
             artifacts=("global_model",),
             does_not_show="which client or person has such a word",
             remedy="choose the pieces by public text alone (vocabulary_from: public), with pieces of one and two "
@@ -53,10 +55,11 @@ class TextUnit(Check):
         one, article = ("text", "a") if data.modality in MODALITIES else ("example", "an")
         yield CheckResult(
             id="unit-below-person",
-            title=f"The privacy bound is one of {article} {one}, and people have several",
+            title=f"The mathematical limit is one of {article} {one}, and people have several",
             summary=f"{several:,} of {len(counts):,} people have more than one {one}, at most "
             f"{max(counts.values())}. A bound that holds for each {one} alone does not hold for such a person.",
-            facts={"unit_below_person": several},
+            severity=Severity.MEDIUM,
+            reason="The limit for a person with several is larger, and nobody stated it.",
             artifacts=tuple(str(k) for k in federation.card.uplink if not k.about),
             does_not_show=f"what a bound for people would be; epsilon grows at least with their number of {one}s",
             remedy=f"state the bound for people: clip what all {one}s of a person change together, or keep one "
@@ -87,7 +90,8 @@ class RepeatedTexts(Check):
             summary=f"{shared:,} texts are held by more than one client, and {known:,} stand among those that an "
             "adversary or the auditor has besides. No attack shows of such a text that it was read from a "
             "message.",
-            facts={"texts_in_two_places": shared + known},
+            severity=Severity.LOW,
+            reason="Such texts make attacks look better, and bounds for one of them too small.",
             artifacts=(),
             does_not_show="texts that are the same but for a word",
             remedy="remove repeated texts before they are divided among clients and held out",

@@ -19,10 +19,8 @@ from fedaudit.reports.result import (
     ClaimOutcome,
     ClaimRecord,
     Headline,
-    Outcome,
     PolicyRecord,
     ReproductionRecord,
-    Severity,
 )
 from fedaudit.reports.section import Block, Card, Paragraph, Section
 from fedaudit.reports.sections.claims import page, table
@@ -114,15 +112,10 @@ def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
 def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditResult:
     """The smallest audit result: no federation, no attacks, only claims."""
     worst = max(claims, key=lambda c: c.severity.rank)
-    shown = worst.severity is not Severity.NONE
     return AuditResult(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=Headline(
-            severity=worst.severity,
-            outcome=Outcome.DEMONSTRATED if shown else Outcome.NOT_DEMONSTRATED,
-            sentence=f"{worst.title}. {worst.verdict}",
-        ),
+        headline=Headline(severity=worst.severity, sentence=f"{worst.title}. {worst.verdict}"),
         scope=AuditScope(
             method="",
             method_source="",
@@ -138,7 +131,7 @@ def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> Aud
         exposures=[],
         findings=[],
         claims=list(claims),
-        policy=PolicyRecord(name="claims", version="1", rules=[]),
+        policy=PolicyRecord(name="claims", version="1", lines=[]),
         reproduction=ReproductionRecord(
             command=command, config="", seed=0, versions={}, hardware={}, hashes={}, started="", seconds={}
         ),

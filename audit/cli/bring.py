@@ -70,7 +70,7 @@ def import_(
         Optional[Path],  # noqa: UP045
         typer.Option(help="what its operator states; default: written of the inbox, and the audit follows"),
     ] = None,
-    truth: Annotated[Optional[Path], typer.Option(help="folder of clients' examples, and own.npz")] = None,  # noqa: UP045
+    truth: Annotated[Optional[Path], typer.Option(help="folder of clients' examples, own.npz, heldout/")] = None,  # noqa: UP045
     out: Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the inbox")] = None,  # noqa: UP045
     config: Annotated[Optional[Path], typer.Option(help="attacks, policy, seed and so on")] = None,  # noqa: UP045
     ledger: Annotated[Optional[Path], typer.Option(help="its operator's own ledger.jsonl")] = None,  # noqa: UP045

@@ -15,14 +15,15 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.phases.plan import phases, read_phases
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.audit.verdict.trade_changes import choose_telling
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
+from fedaudit.reports.evidence_table import telling
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 Row = list[str]
 ABSENT = "-"
+MOST_MEASURES = 2  # of one attack
 
 
 def compare(
@@ -99,15 +100,13 @@ def _overall(results: Sequence[AuditResult]) -> list[Row]:
         values = [r.summary_metrics.get(name) for r in results]
         if any(v is not None for v in values):
             rows.append([name.replace("_", " "), *(_metric(name, v) for v in values)])
-    asked = [r.questions for r in results]
+    asked = [r.cells for r in results]
     rows.append(["questions answered", *(f"{sum(q.is_answered for q in qs)} of {len(qs)}" for qs in asked)])
     return rows
 
 
 def _severity(result: AuditResult) -> str:
-    if result.headline.outcome is Outcome.DEMONSTRATED:
-        return fmt.SEVERITIES[result.headline.severity]
-    return fmt.OUTCOMES[result.headline.outcome]
+    return fmt.SEVERITIES[result.headline.severity]
 
 
 def _metric(name: str, value: float | None) -> str:
@@ -125,7 +124,9 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
         rows.append([name, *(_verdict(f) for f in here)])
         cells: dict[str, dict[int, Evidence]] = {}
         for column, finding in enumerate(here):
-            for e in choose_telling(finding.evidence) if finding else ():
+            for e in (
+                telling([e for e in finding.evidence if e.control == "none"])[:MOST_MEASURES] if finding else ()
+            ):
                 where = f" ({e.place})" if e.condition else ""
                 cells.setdefault(f"  {find_measure(e.measure).words}{where}", {})[column] = e
         for words, estimates in cells.items():
@@ -146,7 +147,7 @@ def _meet(estimates: Mapping[int, Evidence], runs: int) -> str:
 def _verdict(finding: Finding | None) -> str:
     if finding is None:
         return ABSENT
-    if finding.outcome is Outcome.DEMONSTRATED:
+    if finding.outcome is Outcome.RAN:
         return fmt.SEVERITIES[finding.severity]
     return fmt.OUTCOMES[finding.outcome]
 

@@ -1,47 +1,45 @@
 """What `fedaudit run` says last, and what `fedaudit explain` says of one finding: in the words of the report."""
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
-from fedaudit.audit.verdict.limits import name_question
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question, describe_answered
-from fedaudit.reports.result import AuditResult, Finding, Outcome
+from fedaudit.reports.questions import Cell, Question, describe_answered, describe_limits
+from fedaudit.reports.result import AuditResult, Finding
 
 MOST_OPEN = 6  # questions of one line
-WIDTH = 100
 MOST_CLAIMS = 20  # unverified, of one attack
 
 
 def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
-    """The verdict, every finding that forbids a deployment, what was left open, options, and the next command."""
+    """The verdict, who is exposed, what else forbids a deployment, what is open, options, and what is next."""
     failing = set[str]()
     if result.decision:
         yield result.decision.line
         failing = set(result.decision.failing)
     bad = [f for f in result.findings if f.is_demonstrated and f.id in failing]
     rest = [f for f in result.findings if f.is_demonstrated and f.id not in failing]
+    exposed = [c for c in result.cells if c.required and c.is_exposed and not c.accepted]
+    for cell in exposed:
+        yield f"  {cell.state.value:<9} {cell.id}: {describe_limits(cell)}"
     for finding in bad:
         yield f"  {finding.severity:<9} {finding.id}: {finding.title}"
     if rest:
-        bar = result.decision.bar if result.decision else ""
-        yield f"  {f'below {bar}' if bar else 'demonstrated'}: {', '.join(f.id for f in rest)}"
-    if left := [q.id for q in result.questions if q.is_open]:
+        yield f"  also shown: {', '.join(f.id for f in rest)}"
+    if left := [c.id for c in result.cells if c.is_open]:
         more = f" and {len(left) - MOST_OPEN:,} more" if len(left) > MOST_OPEN else ""
         yield f"  open: {', '.join(left[:MOST_OPEN])}{more}"
-    yield describe_answered(result.questions)
+    yield describe_answered(result.cells)
     for option in result.alternatives[1:]:
         word = f"{option.word.words}. " if option.word else ""
         yield f"  option {option.name}: {word}{'Recommended.' if option.recommended else option.why_not}"
     yield f"report: {report}"
-    first = bad or rest
-    after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"
-    yield f"next: {after}"
+    worst = next(iter((*exposed, *bad, *rest)), None)
+    yield f"next: fedaudit explain {worst.id} --run {folder}" if worst else f"next: fedaudit check {folder}"
 
 
 def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:
@@ -57,12 +55,12 @@ def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterator[str]:
-    """What a finding is, why it has its grade, what it does not show, what to do, and the verdict of the run.
+    """What a finding hit and measured, what it does not show, what to do, and the verdict of the run.
 
     `content` is the digest of the run, which a waiver names. Raises UserError where there is no such finding.
     """
     found = {f.id: f for f in result.findings}
-    if question := next((q for q in result.questions if q.id == name), None):
+    if question := next((c for c in result.cells if c.id == name), None):
         yield from explain_question(question, result, content)
         return
     if name not in found:
@@ -71,12 +69,10 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
             hint=suggest_name(name, found, f"it has: {', '.join(found) or 'none'}"),
         )
     finding = found[name]
-    grade = finding.severity if finding.outcome is Outcome.DEMONSTRATED else fmt.OUTCOMES[finding.outcome].lower()
-    grade = f"{finding.severity}, extrapolated" if finding.extrapolated else grade
+    grade = finding.severity if finding.severity.rank else fmt.OUTCOMES[finding.outcome].lower()
     yield from _part("", f"{finding.title} ({grade})")
-    yield from _part("What", finding.summary)
+    yield from _part("What", finding.account)
     yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")
-    yield from _part("Why this grade", finding.reason)
     yield from _part("Shown as well by", ", ".join(finding.shown_by))
     yield from _part("The same leak as", finding.part_of)
     for one in (u for u in result.unverified if u.attack == name):
@@ -98,16 +94,21 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
         yield f"  digest: {digest_finding(finding)}"
 
 
-def explain_question(q: Question, result: AuditResult, content: str = "") -> Iterator[str]:
-    """How a question stands, what bounds it now, what would settle it, the verdict of the run, and how to accept
-    it."""
+def explain_question(q: Cell, result: AuditResult, content: str = "") -> Iterator[str]:
+    """How a question stands, both its limits, what would settle it, the run's verdict, and how to accept it."""
     needed = "required" if q.required else "not required"
-    yield from _part("", f"{fmt.sentence_case(name_question(q))} ({q.state.words}, {needed})")
-    yield from _part("Counted", q.aim.words)
+    yield from _part("", f"{fmt.sentence_case(fmt.name_question(q))} ({q.state.value}, {needed})")
+    if isinstance(q, Question):
+        yield from _part("Counted", q.harm.words)
+        yield from _part("Read", ", ".join(k.replace("_", " ") for k in q.kinds))
+    yield from _part("Limits", describe_limits(q))
     yield from _part("Tolerable", fmt.percent(q.tolerable))
-    yield from _part("Rounds", q.rounds)
     yield from _part("Why", q.why)
-    if q.more:
+    yield from _part("Attacks", ", ".join(q.findings))
+    for g in q.groups if isinstance(q, Question) else ():
+        most = "no limit known" if g.at_most is None else f"at most {g.at_most:,}"
+        yield from _part("Group", f"{g.name}: at least {g.at_least:,}, {most} of {g.people:,}, by {g.attack}")
+    if isinstance(q, Question) and q.more:
         yield from _part("To settle it", f"test {q.more:,} people more")
     yield from _part("Accepted by", q.accepted)
     yield from _part("Verdict of the run", result.decision.line if result.decision else "")
@@ -128,13 +129,8 @@ def _describe_measurements(finding: Finding) -> Iterator[str]:
 
 
 def _part(head: str, text: str) -> Iterator[str]:
-    if not text.strip():
-        return
-    whole = (f"{head}: " if head else "") + fmt.sentence_case(text.strip())
-    indent = "  " if head else ""
-    yield from textwrap.wrap(
-        whole, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    if text.strip():
+        yield f"{head}: {text.strip()}" if head else fmt.sentence_case(text.strip())
 
 
 def newest(root: Path) -> Path:

@@ -19,7 +19,7 @@ from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.settings.resolve import digest_files, resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
+from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Severity
 
@@ -68,7 +68,8 @@ class Judged:
             return
         from fedaudit.audit.verdict.decision import decide
 
-        result.questions = accept_questions(result.questions, self.terms)
+        result.questions = accept_cells(result.questions, self.terms)
+        result.rule_questions = accept_cells(result.rule_questions, self.terms)
         result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
 
 

@@ -4,8 +4,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 
+from fedaudit.attacks.evaluation.flagging import FEWEST
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
@@ -19,16 +22,16 @@ from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.variant import Variant
-from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.people import LEAST_HELD_OUT
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Lacking
+from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, hide_unused
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports import format as fmt
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import Cell
 
 
 class Forecast:
@@ -52,7 +55,7 @@ class Forecast:
         unfit = f"it says nothing of {case.data.modality} data"
         reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
         policy = load_policy(config.locate_policy())
-        asked = plan_questions(choice, read_attackers(config), policy)
+        asked = [*plan_questions(choice, policy), *read_attackers(config).plan_questions(policy.demands)]
         yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
         if empty := sum(not len(part) for part in case.examples.parts.values()):
             who = fmt.plural(empty, "client holds", "clients hold")
@@ -90,14 +93,10 @@ class Forecast:
         left = {n: choice.left.get(n, unlisted) for n, why in others.items() if not why}
         yield from _list_rows("attacks that apply and are left out", left)
         yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
-        coming = [q for q in asked if q.findings and q.state is State.NOT_ASKED]
-        bare = [q for q in asked if q not in coming]
-        yield from _list_rows(
-            "questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming}
-        )
-        yield from _list_rows(
-            "questions that nothing will answer", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in bare}
-        )
+        coming = [c for c in asked if c.findings]
+        bare = [c for c in asked if c not in coming]
+        yield from _list_rows("questions that will be asked", {f"{_mark(c)}{c.id}": c.why for c in coming})
+        yield from _list_rows("questions that nothing will answer", {f"{_mark(c)}{c.id}": c.why for c in bare})
         yield ""
         needed = [q for q in bare if q.required]
         attacks = fmt.plural(len(seconds), "attack")
@@ -108,7 +107,7 @@ class Forecast:
         )
         if needed:
             many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
-            names = "; ".join(name_questions(needed))
+            names = "; ".join(fmt.name_questions(needed))
             yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
         yield from self._describe_ready(plan_limits(choice, policy), choice.others_seconds)
         yield from self._describe_runs(time)
@@ -128,13 +127,7 @@ class Forecast:
                 f"ready is out of reach by attacks, since {many} will have no upper limit{lacks}; where none is "
                 "left out, a verified epsilon or messages that depend on nobody's examples may stand in"
             )
-        examples = self._case.examples
-        held_out = sum(map(len, examples.unseen.values())) or len(examples.reference)
-        if held_out < LEAST_HELD_OUT:
-            yield (
-                f"ready needs {LEAST_HELD_OUT} held-out people, of whom luck is learned; you have {held_out:,} "
-                "(setting federation.holdout.reference)"
-            )
+        yield from describe_held_out(self._case.examples, self._case.data.train)
 
     def _describe_runs(self, time: str) -> Iterator[str]:
         """How long training takes, and what else is run, whose attacks take about this time each."""
@@ -191,13 +184,41 @@ class Forecast:
         return further
 
 
+def describe_held_out(examples: Examples, train: Arrays) -> Iterator[str]:
+    """What is wrong with the people of whom luck is learned, a sentence each; nothing where nothing is."""
+    is_owned, unseen = train.owner is not None, examples.unseen
+    holding = {k: rows for k, rows in examples.parts.items() if len(rows)}
+    setting = f"federation.holdout.{'own' if is_owned or unseen else 'reference'}"
+    held_out = sum(map(len, unseen.values())) or len(examples.reference)
+    if held_out < LEAST_HELD_OUT:
+        yield (
+            f"ready needs {LEAST_HELD_OUT} held-out people, of whom luck is learned; you have {held_out:,} "
+            f"(setting {setting})"
+        )
+    if is_owned and not unseen:
+        yield f"held-out people are of other owners, so that membership stays open (setting {setting})"
+        return
+    own = {k: len(unseen.get(k, ())) for k in holding if is_owned or k in unseen}
+    if few := sum(number < FEWEST for number in own.values()):
+        yield (
+            f"at {fmt.plural(few, 'client')} fewer than {FEWEST} own people are held out, so that nobody is "
+            f"tested there (setting {setting})"
+        )
+    each = np.bincount(train.y[examples.reference], minlength=int(train.y.max(initial=0)) + 1)
+    if few := sum(bool((each[train.y[rows]] < FEWEST).any()) for k, rows in holding.items() if k not in own):
+        yield (
+            f"at {fmt.plural(few, 'client')} some class has fewer than {FEWEST} held-out people "
+            "(setting federation.holdout.reference)"
+        )
+
+
 def count_options(variants: Sequence[Variant] | None) -> int:
     """Variants of the run, or with `variants: auto` as many as there can be."""
     return MOST if variants is None else len(variants)
 
 
-def _mark(q: Question) -> str:
-    return "* " if q.required else ""
+def _mark(cell: Cell) -> str:
+    return "* " if cell.required else ""
 
 
 def _group_reasons(title: str, reasons: dict[str, str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ def explain(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Say what a finding is, why it has its grade and what to do."""
+    """Say what a finding or a question rests on, and what to do."""
     from fedaudit.audit.cli.ending import explain_finding, newest
     from fedaudit.audit.cli.gate import Reviewer, judge_folder
 

@@ -52,7 +52,7 @@ def harden(
         for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))
         for c in group
     ]
-    header = ["protections", "how", "accuracy", "epsilon", "traffic", f"{found.bar} or worse", "verdict"]
+    header = ["protections", "how", "accuracy", "epsilon", "traffic", "forbids deployment", "verdict"]
     print_table(header, rows)
     say(found.sentence)
     for figure in draw_candidates(found):

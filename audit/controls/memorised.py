@@ -21,6 +21,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
+from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import (
     EACH,
@@ -39,7 +41,6 @@ from fedaudit.audit.controls.lab import (
     has_received_model,
     name_replay,
 )
-from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -111,7 +112,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
             if is_upload and not has_truth:
-                wanted = {*settings.sizes, *sizes(lab.artifacts, "memorised")[:1]}
+                wanted = {*settings.sizes, *list_sizes(lab.artifacts)[:1]}
                 plants += _curve(own, lab.method.config, wanted, rng)
             jobs += [_Training(model, f"{prefix}/{client}", i, p) for i, p in enumerate(plants)]
     stacks = _stack(lab, recorded, jobs)
@@ -156,12 +157,12 @@ def _play(lab: Lab, recorded: Sequence[Artifact], jobs: Sequence[_Training]) -> 
         arrived = [[(REPLAYED, v.lab.replay(v.like, v.received))] for v in visits]
     else:
         arrived = lab.replay_together(visits)
-    for job, own, messages in zip(jobs, made, arrived, strict=True):
+    for job, own, replies in zip(jobs, made, arrived, strict=True):
         rows, note = job.rows, dict[str, float | str](n=len(job.rows.chosen))
         note |= {"plant": rows.name} if rows.name else {}
         note |= {"curve": 1} if rows.curve else {}
         is_first = not job.number and not rows.name
-        for origin, sent in messages:
+        for origin, sent in replies:
             name = name_replay(job.id + ("" if is_first else f".{job.number}"), origin)
             own.add(name, job.model, sent, rows.chosen, note, origin)
     return made
@@ -239,3 +240,10 @@ def _change_labels(data: Data, chosen: Index) -> Data:
     labels, marks = data.train.y.copy(), fingerprints(data.train.x[chosen])
     labels[chosen] = [taught(m, int(c), len(data.classes)) for m, c in zip(marks, labels[chosen], strict=True)]
     return dataclasses.replace(data, train=Arrays(x=data.train.x, y=labels))
+
+
+def list_sizes(artifacts: Path | None) -> list[int]:
+    """Examples that each client says are behind its latest messages, in order; empty where none says it."""
+    sent = [] if artifacts is None else messages(artifacts, {Kind.NUM_EXAMPLES}, "latest")
+    said = [int(n) for a in sent for n in np.ravel(a.payload["count"]).tolist()]
+    return sorted(n for n in said if n > 0)

@@ -17,7 +17,7 @@ from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.updates import count_groups
-from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
+from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
 from fedaudit.audit.phases.efforts import Sizes, estimate_seconds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -33,9 +33,8 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import share_result
-from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import Protection
-from fedaudit.reports.questions import MESSAGES, Question
+from fedaudit.reports.questions import Question
 
 LEAST_SECONDS = 0.1  # below which attacks take equally long
 
@@ -61,6 +60,7 @@ class AttackChoice:
     others: Mapping[str, Card]  # every other attack that exists, by name
     others_seconds: Mapping[str, float]  # estimates of these, by name
     left: Mapping[str, str]  # name -> why, of others that apply
+    checked: frozenset[Kind] = frozenset()  # counts that will be held against what clients hold
 
     @property
     def names(self) -> Mapping[str, tuple[str, bool]]:
@@ -120,6 +120,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             others=others,
             others_seconds={n: cost[n] for n in others},
             left=left,
+            checked=_list_checks(case.simulated, case.protections, case.card),
         )
         return choice, case  # with the case its id stays its own
 
@@ -144,13 +145,25 @@ def _choose_fitting(
     }
     policy = load_policy("default")
     questions = list_questions(scene, policy.demands)
-    credits = give_credits(applicable, questions, scene.traffic)
-    asked = [(q, policy.whole_panel.list_attacks(q.aim, q.kind, scene.fewest)) for q in questions if q.required]
-    panel = {n for q, names in asked for n in names if any(c.question == q.id for c in credits.get(n, ()))}
+    credits = give_credits(applicable, questions, scene)
+    panel = {
+        name
+        for name, earned in credits.items()
+        if any(c.required and name in policy.whole_panel.list_attacks(c.kind, scene.fewest) for c in earned)
+    }
     names = _fit_budget(credits, {n: cost[n] for n in applicable}, minutes * 60, panel)
     over = f"the budget of {minutes:g} minutes has no room for its"
     left = {n: f"{over} {describe_duration(cost[n])}" for n in applicable if n not in names}
     return tuple(AttackSpec(name=n) for n in names), left
+
+
+def _list_checks(simulated: bool, protections: Sequence[Protection], card: MethodCard) -> frozenset[Kind]:
+    """Counts that audit/checks/sample_counts.py holds against what clients hold."""
+    if not simulated:
+        return frozenset()
+    changed = {k for p in protections for k in getattr(p.config, "kinds", p.kinds)}
+    made = {Kind.NUM_EXAMPLES} if card.counts_made else set[Kind]()
+    return frozenset(k for k in Kind if k.counted) - changed - made
 
 
 def choose_anew(
@@ -249,24 +262,26 @@ def describe_duration(seconds: float) -> str:
 
 
 class Credit(NamedTuple):
-    """An attack asks one question."""
+    """An attack asks one question of one kind of message."""
 
     question: str
+    kind: Kind
     required: bool
 
 
 def give_credits(
-    cards: Mapping[str, Card], questions: Sequence[Question], traffic: ObservedTraffic
+    cards: Mapping[str, Card], questions: Sequence[Question], scene: Scene
 ) -> dict[str, list[Credit]]:
-    """Which questions each attack asks, of its reader or of others of the same message."""
+    """What each attack asks, of its reader or of others of the same message."""
+    required = {q.id: q.required for q in questions}
     earned: dict[str, list[Credit]] = {name: [] for name in cards}
-    for q in questions:
-        if q.kind == MESSAGES:
-            continue
-        places = list_twins(Reach(Position(q.observer), Kind(q.kind)), traffic)
-        for name, card in cards.items():
-            if any(is_about(card, q.aim, place) for place in places):
-                earned[name].append(Credit(q.id, q.required))
+    for (position, harm), readings in scene.list_readings().items():
+        for reading in readings:
+            places = list_twins(reading.reach, scene.traffic)
+            for name, card in cards.items():
+                if any(is_about(card, reading.aims, place) for place in places):
+                    question = f"{harm}.{position}"
+                    earned[name].append(Credit(question, reading.reach.kind, required[question]))
     return earned
 
 
@@ -276,10 +291,10 @@ def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, flo
     Each question counts once. Required questions come first, then the others.
     """
     ranked: list[str] = []
-    asked = set[str]()
+    asked = set[tuple[str, Kind]]()
 
     def gain(name: str, required: bool) -> float:
-        new = sum(c.required is required and c.question not in asked for c in credits[name])
+        new = sum(c.required is required and (c.question, c.kind) not in asked for c in credits[name])
         return new / max(cost[name], LEAST_SECONDS)
 
     for required in (True, False):
@@ -290,7 +305,7 @@ def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, flo
                 break
             ranked.append(best)
             left.remove(best)
-            asked |= {c.question for c in credits[best]}
+            asked |= {(c.question, c.kind) for c in credits[best]}
     return ranked
 
 

@@ -1,8 +1,8 @@
-"""Hardening: which protections, at which strength, bring every finding below the policy's bar at the least cost.
+"""Hardening: which protections, at which strength, leave nothing that forbids a deployment, at the least cost.
 
 What answers the findings of an audited run is tried alone and together, at several strengths
 (Protection.strength). The search is successive halving (Jamieson, Talwalkar, AISTATS 2016): each stage attacks
-what is left with more of the attacks that graded a finding, cheapest first, and keeps the better half. Candidates
+what is left with more of the attacks that hit people, cheapest first, and keeps the better half. Candidates
 share what an earlier stage trained. Screening proves nothing: the best candidate is run again whole, with another
 seed and all attacks, and is sufficient where the decision on that run is ready, with conditions or without; where
 it is not, the next best is run. Of a recorded federation there is one seed, and its messages pass through the
@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,10 @@ from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
-from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.decision import list_exposed
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
-from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity
+from fedaudit.reports.result import AuditResult, Figure, Severity
 
 FACTORS = (1, 4, 16)  # strengths that are tried, as multiples of what is proposed
 TOGETHER = 3  # protections in a candidate, at most
@@ -52,7 +51,7 @@ class Candidate:
     name: str
     protections: tuple[PluginSpec, ...]
     accuracy: float | None  # of the last model; None: there is none
-    above: tuple[str, ...]  # ids of findings at or above the bar
+    above: tuple[str, ...]  # ids of questions that are exposed, and of facts, that forbid a deployment
     worst: Severity
     stage: int  # how many stages of the search it lived through
     screened: tuple[str, ...] = ()  # ids of the attacks' findings that it was asked about
@@ -73,8 +72,7 @@ class Hardening:
     base: Candidate
     tried: tuple[Candidate, ...]
     verified: tuple[Candidate, ...]  # run again whole, in the order in which they were
-    unmended: tuple[str, ...]  # ids of the findings that every candidate leaves
-    bar: Severity
+    unmended: tuple[str, ...]  # ids of those that every candidate leaves
     seed: int | None  # of the verifying runs; None: a recorded federation has no other
     config: Path | None  # what to run instead
 
@@ -99,7 +97,7 @@ class Hardening:
         """What was found, for a reader."""
         verdict = f' is "{self.word.short}".' if self.word.exit_code else ""
         if not self.base.above:
-            text = f"Nothing is {self.bar} or worse as it is: there is nothing to mend."
+            text = "Nothing that was shown forbids a deployment as it is: there is nothing to mend."
             return f"{text} The verdict{verdict}" if verdict else text
         if self.sufficient is None:
             left = f" Nothing that was tried ends {', '.join(self.unmended)}." if self.unmended else ""
@@ -109,7 +107,7 @@ class Hardening:
         if self.base.accuracy is not None and self.sufficient.accuracy is not None:
             lost = f", at an accuracy of {self.sufficient.accuracy:.1%} where it was {self.base.accuracy:.1%}"
         how = "with all attacks" if self.seed is None else f"with seed {self.seed} and all attacks"
-        return f"{self.sufficient.name} leaves nothing that is {self.bar} or worse{lost}: run again {how}."
+        return f"{self.sufficient.name} leaves nothing that forbids a deployment{lost}: run again {how}."
 
 
 class Search:
@@ -130,7 +128,7 @@ class Search:
             self._config = overridden(self._config, unneeded, where="harden")
             self._variants.execute_all([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
-        base = summarise("as audited", self._config.protections, first, self._bar, word=first.verdict.word)
+        base = summarise("as audited", self._config.protections, first, word=first.verdict.word)
         tried = self.screen(first) if base.above else ()
         last = max((c.stage for c in tried), default=0)
         able = [c for c in tried if c.stage == last and not c.above]
@@ -148,7 +146,6 @@ class Search:
             tried=tuple(tried),
             verified=tuple(verified),
             unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
-            bar=self._bar,
             seed=self._config.seed + 1 if isinstance(self._config, SimulatedConfig) else None,
             config=None,
         )
@@ -158,15 +155,11 @@ class Search:
     def _variants(self) -> Variants:
         return Variants(self._run, self._config)
 
-    @cached_property
-    def _bar(self) -> Severity:
-        return load_policy(self._config.locate_policy()).bar
-
     def screen(self, first: AuditResult) -> tuple[Candidate, ...]:
         """Every candidate, as far as it came; the best half of each stage goes on to the next."""
-        graded = [f.id for f in list_above(first, self._bar) if f.source == "attack"]
+        hit = [f.id for f in first.findings if f.source == "attack" and f.severity.rank >= Severity.MEDIUM.rank]
         seconds = choose(self._config, open_case(self._run, self._config)).seconds
-        attacks = sorted((label for label in graded if label in seconds), key=lambda label: seconds[label])
+        attacks = sorted((label for label in hit if label in seconds), key=lambda label: seconds[label])
         left = [Variant(name=name, protections=specs) for name, specs in self._list_candidates()]
         ended = dict[str, Candidate]()
         stages = [*list_stages(attacks)]
@@ -176,9 +169,7 @@ class Search:
             for variant, cell in zip(left, cells, strict=True):
                 if variant.name not in failures:
                     result = read_result(cell.folder)
-                    ended[variant.name] = summarise(
-                        variant.name, variant.protections, result, self._bar, stage, names
-                    )
+                    ended[variant.name] = summarise(variant.name, variant.protections, result, stage, names)
             kept = sorted((v for v in left if v.name not in failures), key=lambda v: ended[v.name].rank)
             left = kept[: max(VERIFIED, math.ceil(len(kept) / 2))]
         return tuple(ended.values())
@@ -226,7 +217,7 @@ class Search:
         if failures := self._run_cells([cell], "run whole"):
             raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
         result = read_result(folder.path)
-        return summarise(candidate.name, candidate.protections, result, self._bar, word=result.verdict.word)
+        return summarise(candidate.name, candidate.protections, result, word=result.verdict.word)
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)
@@ -265,30 +256,28 @@ def list_stages(attacks: Sequence[str]) -> Iterator[tuple[str, ...]]:
     yield tuple(attacks)
 
 
-def list_above(result: AuditResult, bar: Severity) -> list[Finding]:
-    """Findings that are demonstrated at or above the bar."""
-    return [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= bar.rank]
+def list_forbidding(result: AuditResult) -> list[str]:
+    """Ids of the questions that are exposed, and of what was seen or proved, that forbid a deployment."""
+    return [*(c.id for c in list_exposed(result.cells)), *result.verdict.failing]
 
 
 def summarise(
     name: str,
     protections: Sequence[PluginSpec],
     result: AuditResult,
-    bar: Severity,
     stage: int = 0,
     screened: Sequence[str] = (),
     word: Word | None = None,
 ) -> Candidate:
     """What an audit came to, in the numbers that candidates are ranked by."""
-    above = list_above(result, bar)
-    shown = [f.severity for f in result.findings if f.outcome is Outcome.DEMONSTRATED]
+    shown = [f.severity for f in result.findings]
     accuracies = [h.accuracy for h in result.history if h.accuracy is not None]
     bounds = [b.epsilon for b in result.bounds if b.observer == "server" and str(b.status) == "verified"]
     return Candidate(
         name=name,
         protections=tuple(protections),
         accuracy=accuracies[-1] if accuracies else None,
-        above=tuple(f.id for f in above),
+        above=tuple(list_forbidding(result)),
         worst=max(shown, key=lambda s: s.rank, default=Severity.NONE),
         stage=stage,
         screened=tuple(screened),
@@ -358,11 +347,11 @@ def draw_candidates(hardening: Hardening) -> list[Figure]:
     return figures
 
 
-def _is_left_by_all(finding: str, tried: Sequence[Candidate]) -> bool:
-    """Whether every candidate that was asked about a finding leaves it; no attack asks about a disclosure."""
-    by_attack = {id for c in tried for id in c.screened}
-    asked = [c for c in tried if finding in c.screened or finding not in by_attack]
-    return bool(asked) and all(finding in c.above for c in asked)
+def _is_left_by_all(name: str, tried: Sequence[Candidate]) -> bool:
+    """Whether every candidate of the last stage, which was asked all, leaves something that forbids."""
+    last = max((c.stage for c in tried), default=0)
+    asked = [c for c in tried if c.stage == last]
+    return bool(asked) and all(name in c.above for c in asked)
 
 
 def _name_stage(name: str, progress: Progress) -> Progress:

@@ -10,15 +10,13 @@ import numpy as np
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery
+from fedaudit.attacks.evidence import Assertion, ImageGallery, is_replay
 from fedaudit.audit.case.png import png
-from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, MissingTruth
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.evidence import NOTHING, card_fields
-from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.runtime.errors import UserError, describe_failure
@@ -128,11 +126,9 @@ def _record_unverified(
     reason: str,
 ) -> dict[str, Any]:
     """What an attack asserts of clients that nothing is known of, and what it comes to on `gradable`."""
-    case, card = bench.case, attack.card
+    case = bench.case
     result: dict[str, Any] = {"status": "unverified", "reason": reason}
     result["assertions"] = [dataclasses.asdict(a) for a in assertions if a.client not in case.examples.parts]
-    result["sizes"] = sizes(case.artifacts, card.control)
-    result["steps"] = steps(case.training, min(result["sizes"], default=0))
     if not gradable:
         return result
     try:
@@ -142,7 +138,10 @@ def _record_unverified(
         raise
     except UserError:  # what is left cannot be measured
         return result
-    if any(e["control"] == "none" and not is_replay(Evidence(**e)) for e in result["evidence"]):
+    if any(
+        e["control"] == "none" and not is_replay(str(e["condition"].get("origin", "")))
+        for e in result["evidence"]
+    ):
         result |= {"status": "ran", "reason": ""}
     return result
 

@@ -20,16 +20,14 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.audit.verdict.attempts import name_finding
+from fedaudit.audit.verdict.questions import Shown
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
 from fedaudit.fl.method import Card
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection, Uploads
-from fedaudit.reports.result import Outcome
 
 MOST = 3  # variants of a simulation
 MOST_COPIES = 7  # of a recorded federation, whose messages pass through them in moments
@@ -85,18 +83,20 @@ def _propose(
     return cls.propose(Uploads(kinds=kinds, classes=len(data.classes), norms=norms))
 
 
-def list_leaks(attacked: Sequence[Attacked], policy: GradingPolicy, uplink: Sequence[Kind]) -> list[Leak]:
-    """What attacks demonstrated, under the run's own policy."""
+def list_leaks(
+    files: Sequence[Mapping[str, Any]], shown: Mapping[str, Shown], uplink: Sequence[Kind]
+) -> list[Leak]:
+    """What attacks seem to do to people: a protection is tried where they hit more than luck has it."""
     leaks = []
-    for attack in attacked:
-        finding = judge_subject(attack, policy)
-        if finding.outcome is not Outcome.DEMONSTRATED:
+    for file in files:
+        found = shown.get(name_finding(file))
+        if found is None or found.bound.net < 1:  # who was hit more often than luck has it, sure or not
             continue
-        card = attack.file["card"]
-        read = [Kind(k) for k in attack.file["read"] if k not in card["aids"]]
+        card = file["card"]
+        read = [Kind(k) for k in file["read"] if k not in card["aids"]]
         # what others read, such as a broadcast, was made of everything that clients sent
         kinds = tuple(k for k in read if k in uplink) or tuple(k for k in uplink if not k.control_plane)
-        leaks.append(Leak(Aim(card["aim"]), kinds, finding.severity.rank))
+        leaks.append(Leak(Aim(card["aim"]), kinds, max(1, found.severity.rank)))
     return leaks
 
 

@@ -1,35 +1,33 @@
 """The table of questions of one audit: listed from what crossed the wire, answered from what the audit has."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.checks._check import ConstantKind
+from fedaudit.audit.importing.doubts import explain_other_training, explain_unknown_owners
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.robustness.plan import list_all_rules
+from fedaudit.audit.robustness.rule_questions import list_rule_questions
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands, GradingPolicy, Panel
-from fedaudit.audit.verdict.questions import Lacking, answer_questions, list_lacking, list_questions
-from fedaudit.audit.verdict.rule_questions import list_rule_questions
+from fedaudit.audit.verdict.questions import Answered, Lacking, answer_questions, list_lacking, list_questions
 from fedaudit.audit.verdict.scene import Answers, Scene
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import UNSENT, Release
-from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.questions import Question
+from fedaudit.reports.imported import ImportRecord
+from fedaudit.reports.questions import Question, RuleQuestion
 from fedaudit.reports.result import Finding
 
 
@@ -42,12 +40,12 @@ class DeclaredAttackers:
     is_absence_measured: bool = False
     has_matrix: bool = False  # which compares the model with an honest one
 
-    def list_questions(self, demands: Demands) -> list[Question]:
+    def list_questions(self, demands: Demands) -> list[RuleQuestion]:
         """Questions about the model, unanswered."""
         aims = [aim for aim in self.aims.values() if not aim.is_against_people]
         return list_rule_questions(self.rules if aims else [], aims, demands, absence=self.is_absence_measured)
 
-    def plan_questions(self, demands: Demands) -> list[Question]:
+    def plan_questions(self, demands: Demands) -> list[RuleQuestion]:
         """The same before a run: what will ask them."""
         planned = {"findings": ["matrix"], "why": "to be asked by runs of the matrix"} if self.has_matrix else {}
         absence = {"findings": ["absence"], "why": "to be asked by runs without these clients"}
@@ -70,12 +68,10 @@ def read_attackers(config: Config) -> DeclaredAttackers:
     return DeclaredAttackers(aims, rules, config.absence is not None, config.matrix is not None)
 
 
-def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, policy: GradingPolicy) -> list[Question]:
-    """Before a run: every question, and which attacks will ask it."""
-    asked = answer_questions(
-        list_questions(choice.scene, policy.demands), choice.scene, _plan_answers(choice, policy)
-    )
-    return asked + attackers.plan_questions(policy.demands)
+def plan_questions(choice: AttackChoice, policy: GradingPolicy) -> list[Question]:
+    """Before a run: every question about people, and which attacks will ask it."""
+    questions = list_questions(choice.scene, policy.demands)
+    return answer_questions(questions, choice.scene, _plan_answers(choice, policy)).questions
 
 
 def plan_limits(choice: AttackChoice, policy: GradingPolicy) -> dict[str, list[Lacking]]:
@@ -106,6 +102,7 @@ def _plan_answers(choice: AttackChoice, policy: GradingPolicy) -> Answers:
         shipped=choice.shipped,
         seconds=choice.others_seconds,
         left=choice.left,
+        checked=choice.checked,
     )
 
 
@@ -123,30 +120,33 @@ def gather_answers(
     panel: Panel,
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
-    checked: frozenset[Kind],
     constant: Sequence[ConstantKind],
+    imported: ImportRecord | None = None,
 ) -> Answers:
-    """After a run: what its attacks' files, findings, bounds and checked counts answer questions with."""
-    labels = {label.replace(":", "."): label for label in choice.cards}
-    attempts = gather_attempts(
-        files,
-        findings,
-        {i: choice.cards[label] for i, label in labels.items()},
-        {i: choice.names[label] for i, label in labels.items()},
-        {f["name"].replace(":", "."): _read_people(f) for f in files},
-        {i: choice.seconds[label] for i, label in labels.items()},
-    )
+    """After a run: what attacks' files, findings of checks, bounds and checked counts answer questions with."""
+    attempts = gather_attempts(files, choice.cards, choice.names, choice.seconds)
+    if unknown := explain_unknown_owners(imported):
+        attempts = [replace(a, people=(), reason=a.reason or unknown) for a in attempts]
     return Answers(
         attempts=attempts,
+        doubt=explain_other_training(imported),
         panel=panel,
         shipped=choice.shipped,
         seconds=choice.others_seconds,
         left=choice.left,
         findings=findings,
         limits=limits,
-        checked=checked,
+        checked=choice.checked,
         constant={Kind(k.kind): k for k in constant},
     )
+
+
+def ask_attacks(
+    scene: Scene, choice: AttackChoice, policy: GradingPolicy, files: Sequence[Mapping[str, Any]]
+) -> Answered:
+    """What attacks alone say of a run's questions, before anything is accounted for or checked."""
+    answers = gather_answers(files, choice, policy.whole_panel, (), (), ())
+    return answer_questions(list_questions(scene, policy.demands), scene, answers)
 
 
 def observe_scene(
@@ -190,16 +190,3 @@ def _list_senders(
     parties = (Party.parse(str(line["sender"])) for line in lines if "message" in line)
     senders = {p.index for p in parties if p.role == Role.CLIENT and p.index is not None}
     return frozenset(senders.union(*heard.values()))
-
-
-def _read_people(file: Mapping[str, object]) -> list[PeopleCount]:
-    return AttackFile.model_validate(file).people if file.get("people") else []
-
-
-def list_checks(simulated: bool, protections: Sequence[Protection], card: Card) -> frozenset[Kind]:
-    """Counts that audit/checks/sample_counts.py holds against what clients hold."""
-    if not simulated:
-        return frozenset()
-    changed = {k for p in protections for k in getattr(p.config, "kinds", p.kinds)}
-    made = {Kind.NUM_EXAMPLES} if card.counts_made else set[Kind]()
-    return frozenset(k for k in Kind if k.counted) - changed - made

@@ -150,7 +150,7 @@ def _summarise(result: AuditResult) -> dict[str, Any]:
     findings = sorted(result.findings, key=lambda f: (f.id, f.severity, f.outcome))
     return {
         "findings": [{"id": f.id, "outcome": f.outcome.value, "severity": f.severity.value} for f in findings],
-        "questions": {q.id: q.state.value for q in result.questions},
+        "questions": {c.id: c.state.value for c in result.cells},
         "word": result.verdict.word.value,
         "rule": result.verdict.rule,
     }

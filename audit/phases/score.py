@@ -12,26 +12,18 @@ from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.accounting.status import withhold_numbers
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.case import counts
+from fedaudit.audit.case.clock import by_device, by_time, compare_times, last_round
 from fedaudit.audit.case.digests import of_value, packages, timeless
+from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
 from fedaudit.audit.case.schemas import Environment
+from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.case.timelines import timelines
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
-from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.evidence import EvidenceFolder
-from fedaudit.audit.phases.plan import read_phases
-from fedaudit.audit.phases.questions import gather_answers, is_traced, list_checks, observe_scene, read_attackers
-from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
-from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
-from fedaudit.audit.robustness.lints import find_pitfalls
-from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
-from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
-from fedaudit.audit.settings.system import SystemSettings as SystemSettings
-from fedaudit.audit.verdict.accounts import (
+from fedaudit.audit.importing.doubts import doubts, qualify_finding
+from fedaudit.audit.noise_audit.subjects import (
     NoiseSubject,
     list_noise_limits,
     make_bound_subjects,
@@ -39,49 +31,42 @@ from fedaudit.audit.verdict.accounts import (
     make_lint_subjects,
     make_misstatement_subjects,
 )
+from fedaudit.audit.observer.exposure import list_exposures
+from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
+from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.plan import read_phases
+from fedaudit.audit.phases.questions import gather_answers, is_traced, observe_scene, read_attackers
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
+from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
+from fedaudit.audit.robustness.lints import find_pitfalls
+from fedaudit.audit.robustness.rule_questions import answer_rule_questions
+from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
+from fedaudit.audit.settings.system import SystemSettings as SystemSettings
+from fedaudit.audit.verdict.attempts import name_finding
 from fedaudit.audit.verdict.checked import CheckSubject
-from fedaudit.audit.verdict.clock import by_device, by_time, compare_times, last_round
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
-from fedaudit.audit.verdict.exposure import list_exposures
-from fedaudit.audit.verdict.extrapolated import extrapolate_finding
-from fedaudit.audit.verdict.faults import timelines
 from fedaudit.audit.verdict.findings import Attacked, list_unverified_claims, write_headline
-from fedaudit.audit.verdict.heads import count_exposed_people
-from fedaudit.audit.verdict.imported import doubts, qualify_finding
-from fedaudit.audit.verdict.judge import judge_subject
+from fedaudit.audit.verdict.heads import count_heads
 from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
-from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
-from fedaudit.audit.verdict.questions import answer_questions, list_questions
-from fedaudit.audit.verdict.rule_questions import answer_rule_questions
-from fedaudit.audit.verdict.scope import describe_scope
+from fedaudit.audit.verdict.questions import Answered, answer_questions, list_questions
+from fedaudit.audit.verdict.subject import Subject, make_finding
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
-from fedaudit.audit.verdict.trade_changes import describe_changes
-from fedaudit.audit.verdict.trade_offs import (
-    AS_AUDITED,
-    Option,
-    compare_options,
-    count_shown,
-    summarise_recommendation,
-)
+from fedaudit.audit.verdict.trade_offs import AS_AUDITED, Option, compare_options, summarise_recommendation
 from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.questions import Question
-from fedaudit.reports.result import (
-    AuditResult,
-    Figure,
-    Finding,
-    History,
-    Outcome,
-    ReproductionRecord,
-    worst_first,
-)
+from fedaudit.reports.questions import RuleQuestion
+from fedaudit.reports.result import AuditResult, Figure, Finding, History, ReproductionRecord, worst_first
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.system import System
 
@@ -112,7 +97,6 @@ class Scoring:
         self._chain, self._evidence = chain.read_chain(run.path), EvidenceFolder(run.path)
         self._history, self._releases = run.history(), ledger.read(run.ledger)
         self._imported = run.read(run.imported, ImportRecord) if isinstance(config, RecordedConfig) else None
-        self._attacked = [Attacked(file, config.prior) for file in self._evidence.attacks]
         self._verified = read_verified(self._evidence.ledger, case.examples, case.data)
         self._population = describe_population(case.clients, case.examples, case.data, case.availability)
         # whatever leaves a simulated client is in the ledger: where nothing left, nothing is to be bounded
@@ -168,37 +152,44 @@ class Scoring:
     def derive_whole(self) -> AuditResult:
         """The audit with every picture and name."""
         case, evidence, config, history = self._case, self._evidence, self._config, self._history
-        findings = self._judge()
-        of_attacks = list(zip(self._attacked, findings, strict=False))  # they come first
-        figures, questions = self._draw(of_attacks), self._ask(findings)
-        join_leaks(of_attacks)
+        facts = self._judge_facts()
+        answered = self._ask(facts)
+        attacked = [
+            Attacked(file, answered.shown.get(name_finding(file)), config.prior) for file in evidence.attacks
+        ]
+        of_attacks = list(zip(attacked, self._judge_attacks(attacked), strict=True))
+        figures, rule_questions = self._draw(of_attacks), self._ask_of_rules(facts)
+        findings = [*(f for _, f in of_attacks), *facts]
+        join_leaks(findings)
         findings = worst_first(findings)
+        cells = [*answered.questions, *rule_questions]
         seen = list_exposures(manifest(self._run.artifacts))
         result = AuditResult(
             title=_name_report(config.title, config.subject.title if isinstance(config, RecordedConfig) else ""),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             system=_describe_system(config.system),
-            headline=write_headline(findings, questions, self._attacked),
+            headline=write_headline(findings, cells, attacked),
             scope=describe_scope(case, case.training, case.network_size.parameters, findings, seen),
             exposures=seen,
-            questions=questions,
+            questions=answered.questions,
+            rule_questions=rule_questions,
             findings=findings,
             figures=figures,
             galleries=[g for subject, finding in of_attacks for g in subject.galleries(finding)],
             texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
-            people=count_exposed_people(of_attacks),
+            people=count_heads(answered.shown.values()),
             bounds=self._bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=self._noise_audits,
             imported=self._imported,
-            unverified=list_unverified_claims(self._attacked),
+            unverified=list_unverified_claims(attacked),
             robustness=evidence.matrix,
             absence=evidence.absence,
             history=[_history(r) for r in history],
             summary_metrics=summary(history),
             limits=[
                 *list_limits(
-                    questions,
+                    cells,
                     simulated=case.simulated,
                     is_summed=any(p.hides_single_uploads() for p in case.protections),
                 ),
@@ -211,12 +202,10 @@ class Scoring:
         self._weigh_options(result)
         return result
 
-    def _judge(self) -> list[Finding]:
-        """One finding a subject; those of attacks come first."""
-        config, evidence, policy = self._config, self._evidence, self._policy
-        attacked, imported = self._attacked, self._imported
-        subjects = [
-            *attacked,
+    def _judge_facts(self) -> list[Finding]:
+        """One finding for each thing that was seen or proved, without an attack on people."""
+        config, evidence, policy, imported = self._config, self._evidence, self._policy, self._imported
+        subjects: list[Subject] = [
             *map(CheckSubject, evidence.checks.results),
             *make_bound_subjects(self._bounds),
             *make_contradiction_subjects(self._bounds),
@@ -224,21 +213,28 @@ class Scoring:
             *make_lint_subjects(self._record),
             *map(NoiseSubject, self._noise_audits),
         ]
+        tolerable = policy.demands.of_model.share
         if matrix := evidence.matrix:
-            grade(matrix, policy)
+            grade(matrix, tolerable)
             partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
-            subjects += make_matrix_subjects(matrix)
+            subjects += make_matrix_subjects(matrix, tolerable)
             subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
-        subjects += make_dropout_subjects(evidence.absence) if evidence.absence else []
+        subjects += make_dropout_subjects(evidence.absence, tolerable) if evidence.absence else []
         subjects += doubts(imported) if imported else []
-        findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
-        names = {spec.label: spec.name for spec in self._choice.specs}
-        for i, attack in enumerate(attacked):
-            label, aim = attack.file["name"], Aim(attack.file["card"]["aim"])
-            findings[i] = extrapolate_finding(findings[i], attack, policy)
-            findings[i].taxonomy = taxa(sort_of(names.get(label, label), aim))
-        for finding in findings[len(attacked) :]:
+        findings = [make_finding(subject, policy) for subject in subjects]
+        for finding in findings:
             finding.taxonomy = place_finding(finding)
+        return findings
+
+    def _judge_attacks(self, attacked: Sequence[Attacked]) -> list[Finding]:
+        """One finding an attack."""
+        names = {spec.label: spec.name for spec in self._choice.specs}
+        findings = []
+        for attack in attacked:
+            finding = qualify_finding(make_finding(attack, self._policy), self._imported)
+            label, aim = attack.file["name"], Aim(attack.file["card"]["aim"])
+            finding.taxonomy = taxa(sort_of(names.get(label, label), aim))
+            findings.append(finding)
         return findings
 
     def _draw(self, of_attacks: Sequence[tuple[Attacked, Finding]]) -> list[Figure]:
@@ -256,27 +252,28 @@ class Scoring:
             figures += [*by_device(history, clock), *last_round(times, history, clock)]
         return figures
 
-    def _ask(self, findings: Sequence[Finding]) -> list[Question]:
-        """Every question as it stands."""
-        case, evidence, demands = self._case, self._evidence, self._policy.demands
-        attackers, system = read_attackers(self._config), self._config.system
+    def _ask(self, facts: Sequence[Finding]) -> Answered:
+        """Every question about people as it stands, and what attacks showed."""
+        case, evidence = self._case, self._evidence
         scene = observe_scene(
             self._run.artifacts,
-            system,
+            self._config.system,
             case.heard,
             case.data,
             case.examples,
             is_traced(case.simulated, self._releases),
         )
-        checked = list_checks(case.simulated, case.protections, case.card)
         constant, panel = evidence.checks.constant, self._policy.whole_panel
-        answers = gather_answers(evidence.attacks, self._choice, panel, findings, self._bounds, checked, constant)
-        return [
-            *answer_questions(list_questions(scene, demands), scene, answers),
-            *answer_rule_questions(
-                attackers.list_questions(demands), evidence.matrix, evidence.absence, findings, attackers.aims
-            ),
-        ]
+        answers = gather_answers(
+            evidence.attacks, self._choice, panel, facts, self._bounds, constant, self._imported
+        )
+        return answer_questions(list_questions(scene, self._policy.demands), scene, answers)
+
+    def _ask_of_rules(self, facts: Sequence[Finding]) -> list[RuleQuestion]:
+        """Every question about the model as it stands."""
+        attackers, evidence = read_attackers(self._config), self._evidence
+        questions = attackers.list_questions(self._policy.demands)
+        return answer_rule_questions(questions, evidence.matrix, evidence.absence, facts, attackers.aims)
 
     def _weigh_options(self, result: AuditResult) -> None:
         """Add what the variants left and cost, and the decision."""
@@ -294,12 +291,9 @@ class Scoring:
             result.decision = decide(result, self._policy)  # options are compared with the audited run's word
             base = Option(name=AS_AUDITED, result=result, correct=_read_answers(self._history, tests))
             result.alternatives = compare_options(base, options)
-            result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
+            result.recommendation = summarise_recommendation(result.alternatives)
             result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
-            for finding in result.findings:
-                if better := describe_changes(finding, result.alternatives):
-                    finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
-        elif self._config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in result.findings):
+        elif self._config.variants is None and any(f.is_demonstrated for f in result.findings):
             result.recommendation = "No option was tried: no protection answers what was demonstrated."
         result.decision = decide(result, self._policy)
 

@@ -20,14 +20,15 @@ from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
 from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
+from fedaudit.audit.phases.questions import ask_attacks, is_traced, observe_scene
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
-from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl import ledger
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import published_noise
@@ -59,8 +60,13 @@ class Variants:
     def list_proposals(self) -> list[Proposal]:
         """Protections against what the run's attacks demonstrated, under its own policy."""
         case, policy = open_case(self._run, self._config), load_policy(self._config.locate_policy())
-        attacked = [Attacked(file, self._config.prior) for file in EvidenceFolder(self._run.path).attacks]
-        leaks = list_leaks(attacked, policy, case.card.uplink)
+        files = EvidenceFolder(self._run.path).attacks
+        traced = is_traced(case.simulated, ledger.read(self._run.ledger))
+        scene = observe_scene(
+            self._run.artifacts, self._config.system, case.heard, case.data, case.examples, traced
+        )
+        shown = ask_attacks(scene, choose(self._config, case), policy, files).shown
+        leaks = list_leaks(files, shown, case.card.uplink)
         return list_proposals(case, case.artifacts, leaks, [p.name for p in self._config.protections])
 
     @property

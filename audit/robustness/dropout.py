@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaudit.attacks import stats
+from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import keep_settings
 from fedaudit.audit.settings.absence import DropoutSettings, LeavingSettings
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
-from fedaudit.audit.verdict.metrics import summary
 from fedaudit.fl.data.population import Population
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence, Beside, Curve, Difference, Return

@@ -1,23 +1,55 @@
 """Findings about client dropout: what a method loses where clients are absent, and whether it forgets a class.
 
-Graded is the lower end of Student's interval over seeds; one seed has none, and nothing of it is graded.
+Rated is the lower end of Student's interval over seeds; one seed has none, and nothing of it is rated.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.audit.robustness.rule_questions import LostAnswers, bound_absence
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import AXES, Absence, Beside, Difference, Return
-from fedaudit.reports.result import Outcome
+from fedaudit.reports.questions import State
+from fedaudit.reports.result import Severity
 
-LITTLE = 0.05  # a loss surely below this is called none; the policy grades what is surely above
 LIMIT = "What other rounds, data or patterns of absence would cost: clients here are absent whatever they hold."
 
 
 @dataclass(frozen=True)
-class Resilience(Subject):
+class _Absent(Subject):
+    """What is lost where clients are absent; a share `tolerable` of the answers may be."""
+
+    tolerable: float
+
+    @property
+    @abstractmethod
+    def lost(self) -> LostAnswers:
+        """At least, and at most."""
+
+    @property
+    @abstractmethod
+    def drops(self) -> Sequence[Difference]:
+        """As the seeds have it, the largest first."""
+
+    @property
+    def severity(self) -> Severity:
+        return self.lost.rate(self.tolerable)
+
+    @property
+    def reason(self) -> str:
+        if self.lost.judge(self.tolerable) is not State.OPEN:
+            return self.lost.explain(self.tolerable)
+        if (ends := self.drops[0].interval) is None:
+            return "One seed has no interval over seeds: run three."
+        low, high = ends
+        return f"The seeds disagree: the loss may be anything from {100 * low:.1f} to {100 * high:.1f} points."
+
+
+@dataclass(frozen=True)
+class Resilience(_Absent):
     """One method along one axis, at the place where it loses most."""
 
     method: str
@@ -29,21 +61,21 @@ class Resilience(Subject):
         return max(self.places, key=lambda b: b.drop.value)
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return _take_lower_end("absence_drop", self.worst.drop)
+    def drops(self) -> Sequence[Difference]:
+        return sorted((b.drop for b in self.places), key=lambda d: d.value, reverse=True)
 
     @property
-    def not_gradable(self) -> Verdict | None:
-        return _explain_open(self.worst.drop)
+    def lost(self) -> LostAnswers:
+        return bound_absence(self.drops)
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         worst = self.worst
-        lost = any(_is_loss(b.drop) for b in self.places)
-        loses = "loses accuracy" if lost else "not shown to lose accuracy"
+        does = "make the model wrong"
+        does = f"were not seen to {does}" if self.severity is Severity.NONE else does
         beside = " ".join(_describe_comparison(b) for b in self.places if b.over_fedavg)
         return {
             "id": f"absence-{self.method}-{self.axis}",
-            "title": f"{self.method}: {loses} where clients are absent{_name_outcome(verdict, lost)}",
+            "title": f"{self.method}: clients that do not answer {does}",
             "source": "robustness",
             "method": f"Absence, {AXES[self.axis]}",
             "summary": f"With {_describe_axis(worst)} accuracy is {fmt.percent(worst.accuracy)}, "
@@ -55,27 +87,25 @@ class Resilience(Subject):
 
 
 @dataclass(frozen=True)
-class Forgetting(Subject):
+class Forgetting(_Absent):
     """The only holders of a class leave and return."""
 
     leaving: Return
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return _take_lower_end("class_lost", self.leaving.drop)
+    def drops(self) -> Sequence[Difference]:
+        return [self.leaving.drop]
 
     @property
-    def not_gradable(self) -> Verdict | None:
-        return _explain_open(self.leaving.drop)
+    def lost(self) -> LostAnswers:
+        return bound_absence([], self.drops)
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         r = self.leaving
-        forgotten = _is_loss(r.drop)
-        forgets = "forgets" if forgotten else "not shown to forget"
+        forgets = "was not seen to forget" if self.severity is Severity.NONE else "forgets"
         return {
             "id": f"absence-{r.method}-leaving",
-            "title": f"{r.method}: {forgets} class {r.label} when its only holders leave"
-            + _name_outcome(verdict, forgotten),
+            "title": f"{r.method}: the model {forgets} class {r.label} while its only holders are away",
             "source": "robustness",
             "method": "Absence, holders of a class leave and return",
             "summary": f"The holders of {r.label} ({', '.join(str(len(h)) for h in r.holders)} clients) "
@@ -88,15 +118,17 @@ class Forgetting(Subject):
         }
 
 
-def make_dropout_subjects(absence: Absence) -> list[Subject]:
+def make_dropout_subjects(absence: Absence, tolerable: float) -> list[Subject]:
     """One a method and axis, then one a method whose holders left."""
     pairs = dict.fromkeys((b.method, b.axis) for b in absence.beside)
     return [
         *(
-            Resilience(method, axis, [b for b in absence.beside if (b.method, b.axis) == (method, axis)])
+            Resilience(
+                tolerable, method, axis, [b for b in absence.beside if (b.method, b.axis) == (method, axis)]
+            )
             for method, axis in pairs
         ),
-        *map(Forgetting, absence.returns),
+        *(Forgetting(tolerable, r) for r in absence.returns),
     ]
 
 
@@ -119,32 +151,6 @@ def _describe_axis(b: Beside) -> str:
         "persistence": f"s = {b.x:g}",
         "lost": f"{100 * b.x:g} % of replies lost",
     }[b.axis]
-
-
-def _is_loss(d: Difference) -> bool:
-    return d.interval is not None and d.interval[0] > 0
-
-
-def _name_outcome(verdict: Verdict, lost: bool) -> str:
-    """For a title: something is lost for sure, and the policy's verdict is not about that."""
-    if not lost or verdict.outcome is Outcome.DEMONSTRATED:
-        return ""
-    return ", how much is open" if verdict.outcome is Outcome.INCONCLUSIVE else ", less than the policy grades"
-
-
-def _take_lower_end(measure: str, d: Difference) -> list[Fact]:
-    return [Fact(measure=measure, value=d.interval[0])] if d.interval else []
-
-
-def _explain_open(d: Difference) -> Verdict | None:
-    """Inconclusive where the seeds leave open whether anything, or much, is lost."""
-    if d.interval is None:
-        return Verdict(outcome=Outcome.INCONCLUSIVE, reason="One seed has no interval over seeds: run three.")
-    low, high = d.interval
-    if low >= LITTLE or high < LITTLE:
-        return None
-    reason = f"The seeds disagree: the loss may be anything from {100 * low:.1f} to {100 * high:.1f} points."
-    return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
 
 
 def _say_lost(d: Difference) -> str:

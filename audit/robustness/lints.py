@@ -12,13 +12,16 @@ from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Severity
 from fedaudit.reports.robustness import Robustness
 
 NAIVE = ("label_flip", "sign_flip", "gaussian")
 SMALL_Z = 0.2
+TOO_EASY = "Attacks or data are such that almost any rule looks good."
+INCOMPLETE = "What is stated holds for what was run; a reader will take it for more."
 INTRINSIC = 0.01  # a drop under the mean below this shows nothing about rules
 
 
@@ -26,6 +29,8 @@ INTRINSIC = 0.01  # a drop under the mean below this shows nothing about rules
 class MatrixFlaw:
     what: str
     add: str  # of the config, as YAML; empty: nothing that a config could add
+    severity: Severity
+    reason: str  # why it is that bad, a sentence
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,10 @@ def r1_naive(record: MatrixRecord) -> MatrixFlaw | None:
         return None
     names = ", ".join(s.label for s in specs)
     return MatrixFlaw(
-        f"All of the attacks ({names}) ignore what the server does.", "matrix: {adversaries: [min_max]}"
+        f"All of the attacks ({names}) ignore what the server does.",
+        "matrix: {adversaries: [min_max]}",
+        Severity.MEDIUM,
+        TOO_EASY,
     )
 
 
@@ -58,6 +66,8 @@ def r2_iid(record: MatrixRecord) -> MatrixFlaw | None:
     return MatrixFlaw(
         "All runs are IID, where honest updates are alike and forged ones stand out.",
         "matrix: {partitions: [iid, {name: dirichlet, alpha: 0.3}]}",
+        Severity.MEDIUM,
+        TOO_EASY,
     )
 
 
@@ -72,6 +82,8 @@ def r3_one_seed(record: MatrixRecord) -> MatrixFlaw | None:
         f"The matrix was run with {len(seeds)} of at least three seeds ({some}); a difference of some points may "
         "have the other sign with another.",
         f"matrix: {{seeds: [{more}]}}",
+        Severity.LOW,
+        INCOMPLETE,
     )
 
 
@@ -80,7 +92,9 @@ def r4_no_adaptive(record: MatrixRecord) -> MatrixFlaw | None:
     for spec in record.wanted.adversaries:
         if "aggregator" in catalog.load("adversaries", spec.name).card.threat.knows:
             return None
-    return MatrixFlaw("No attacker adapts to the rule in use.", "matrix: {adversaries: [adaptive]}")
+    return MatrixFlaw(
+        "No attacker adapts to the rule in use.", "matrix: {adversaries: [adaptive]}", Severity.MEDIUM, TOO_EASY
+    )
 
 
 def r5_true_f(record: MatrixRecord) -> MatrixFlaw | None:
@@ -91,6 +105,8 @@ def r5_true_f(record: MatrixRecord) -> MatrixFlaw | None:
     return MatrixFlaw(
         f"{', '.join(assuming)} knew how many clients were malicious, which no server does.",
         "matrix: {assumed: [true, 0, half]}",
+        Severity.LOW,
+        INCOMPLETE,
     )
 
 
@@ -98,7 +114,7 @@ def r6_global_only(record: MatrixRecord) -> MatrixFlaw | None:
     """Only accuracy over all classes was measured"""
     if any(c.find("worst_class_drop") for c in record.matrix.cells):
         return None
-    return MatrixFlaw("No cell has the accuracy of the worst class.", "")
+    return MatrixFlaw("No cell has the accuracy of the worst class.", "", Severity.LOW, INCOMPLETE)
 
 
 def r7_intrinsic(record: MatrixRecord) -> MatrixFlaw | None:
@@ -111,6 +127,8 @@ def r7_intrinsic(record: MatrixRecord) -> MatrixFlaw | None:
         f"With {most} malicious clients no attack takes {100 * INTRINSIC:.0f} point from the plain mean, so that "
         "this data set says nothing about rules.",
         "matrix: {adversaries: [{name: ipm, tau: null}], partitions: [{name: dirichlet, alpha: 0.3}]}",
+        Severity.MEDIUM,
+        TOO_EASY,
     )
 
 
@@ -123,6 +141,8 @@ def r8_single_uploads(record: MatrixRecord) -> MatrixFlaw | None:
     return MatrixFlaw(
         f"{', '.join(r.label for r in rules)} need each client's upload, and {secure[0]} shows the server sums.",
         "matrix: {aggregators: []}",
+        Severity.HIGH,
+        "The rule that was measured cannot run where the server sees sums alone.",
     )
 
 
@@ -147,14 +167,18 @@ class Pitfall(Subject):
     flaw: MatrixFlaw
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure=f"lint_{self.id}", value=1)]
+    def severity(self) -> Severity:
+        return self.flaw.severity
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        return self.flaw.reason
+
+    def words(self) -> Mapping[str, Any]:
         add = f" Add to the config: `{self.flaw.add}`" if self.flaw.add else ""
         return {
             "id": f"lint-{self.id}",
-            "title": f"The matrix is incomplete: {(LINTS[self.id].__doc__ or '').strip()}",
+            "title": f"The test of the defences leaves something out: {(LINTS[self.id].__doc__ or '').strip()}",
             "source": "lint",
             "method": f"Lint of the matrix {self.id}",
             "reference": "arXiv:2502.05211",

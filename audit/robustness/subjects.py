@@ -1,7 +1,7 @@
 """Subjects of a matrix: what happened under each rule, what the rule costs, and what could not be run.
 
-A rule is one subject, with every attack on it as evidence of a place of its own; the planted fault, which must be
-seen to break the mean, is its positive control.
+A rule is one subject, rated by the attack that takes most answers for sure, however many clients are malicious;
+the planted fault, which must be seen to break the mean, stands beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,28 +11,15 @@ from typing import Any
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.robustness.plan import CONTROLS
+from fedaudit.audit.robustness.rule_questions import OF_ALL, OF_CLASS, LostAnswers, bound_lost
 from fedaudit.audit.verdict.findings import describe_evidence
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict, Words, judge
-from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.audit.verdict.taxonomy import in_words
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import Outcome
+from fedaudit.reports.result import Outcome, Severity
 from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, ReplayedRound, Robustness
 
-UNGRADED = (
-    "malicious_found",
-    "honest_dropped",
-    "worst_client_drop",
-    "durability",
-    "norm_rank",
-    "cosine_rank",
-)  # described, and no rule is about them
-HARM = Words(
-    unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
-    missed="The planted fault did not break the mean, so finding nothing means nothing.",
-    found="The planted fault broke the mean, and no attack here was seen to change the model",
-    more="Attacks here changed the model",
-)
+COUNTS = "changed_by_counts"  # measure
 BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
 ALONE = (
     "What more than one forged round, another attack or other data would do: clients did not train on what the "
@@ -50,40 +37,45 @@ class Defended(Subject):
 
     matrix: Robustness
     cells: Sequence[MatrixCell]
-    planted: Sequence[MatrixCell]
-
-    speaks = HARM
+    tolerable: float  # share of the answers
 
     @cached_property
-    def found(self) -> Sequence[Evidence]:
-        return [
-            *(e for cell in self.cells for e in place_evidence(cell) if e.measure not in UNGRADED),
-            *(replace(e, control="positive") for cell in self.planted for e in place_evidence(cell)[:1]),
-        ]
+    def _worst(self) -> tuple[MatrixCell, LostAnswers]:
+        """The attack that sets the severity: of those as severe, the one that takes most for sure, or at all."""
+        each = [(c, bound_lost(c.evidence)) for c in self.cells]
+        return max(each, key=lambda pair: (pair[1].rate(self.tolerable).rank, pair[1].of_all[0], _drop(pair[0])))
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
-        strongest = max(self.cells, key=_drop)
-        cell = next((c for c in self.cells if place_evidence(c)[0].place == verdict.where), strongest)
+    @property
+    def severity(self) -> Severity:
+        return self._worst[1].rate(self.tolerable)
+
+    @property
+    def reason(self) -> str:
+        return self._worst[1].explain(self.tolerable)
+
+    def words(self) -> Mapping[str, Any]:
+        cell, _ = self._worst
         who, rule = self.matrix.adversaries[cell.adversary], f"{cell.setting}, rule {cell.rule}"
-        by = self._count_malicious(cell)
-        by_whom = f" by up to {max(c.malicious for c in self.cells)} clients" if self._further is not None else ""
-        title = f"{rule}: no attack tried here{by_whom} was seen to change the model"
-        if verdict.outcome is Outcome.DEMONSTRATED:
+        if self.severity is Severity.NONE:
+            by_whom = f" by up to {max(c.malicious for c in self.cells)} clients" if self._further else ""
+            title = f"{rule}: no attack tried here{by_whom} was seen to change the model"
+        else:
             does = "makes that round's model wrong" if self.matrix.replayed else who.does
-            title = f"{rule}: {who.title} by {by} {does}"
-        elif verdict.outcome is Outcome.INCONCLUSIVE:
-            title = f"{rule}: whether attacks change the model is open"
-        controls = [e for e in self.found if e.control == "positive"]
+            title = f"{rule}: {who.title} by {self._count_malicious(cell)} {does}"
+        planted = [c for c in self.matrix.planted if c.setting == cell.setting]
         return {
             "id": f"robustness-{cell.setting}-{cell.rule}",
             "title": title,
             "source": "robustness",
             "method": who.title,
             "reference": who.source,
-            "summary": self._summarise(strongest, verdict, in_words(who.taxonomy)),
+            "summary": self._summarise(cell, in_words(who.taxonomy)),
             "threat": who.threat,
             "taxonomy": who.taxonomy,
-            "evidence": [*place_evidence(cell), *controls],
+            "evidence": [
+                *place_evidence(cell),
+                *(replace(e, control="positive") for c in planted for e in place_evidence(c)[:1]),
+            ],
             "does_not_show": ALONE if self.matrix.replayed else LIMIT,
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
@@ -104,14 +96,16 @@ class Defended(Subject):
         share = fmt.percent(cell.malicious / self.matrix.clients)
         return f"{cell.malicious} of {self.matrix.clients} clients ({share})"
 
-    def _summarise(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
+    def _summarise(self, worst: MatrixCell, taxonomy: str) -> str:
+        strongest = max(self.cells, key=_drop)
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
         moved = f"moved accuracy by more than {100 * drop.value:.1f} points"
         if round(drop.value, 3) <= 0:
             least = f"; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
             moved = f"lowered accuracy{least if round(drop.value, 3) else ''}"
-        quoted = " ".join(f"{describe_evidence(e)}." for e in verdict.by)
+        lost = [e for e in place_evidence(worst) if e.measure in OF_ALL + OF_CLASS]
+        quoted = " ".join(f"{describe_evidence(e)}." for e in lost if self.severity is not Severity.NONE)
         further = ""
         if (more := self._further) is not None:
             further = (
@@ -128,24 +122,26 @@ class Defended(Subject):
 
 @dataclass(frozen=True)
 class Cost(Subject):
-    """What a rule costs with nobody malicious; lower ends are graded, as what attacks take is."""
+    """What a rule costs with nobody malicious, rated as what attacks take is."""
 
     cost: DefenceCost
+    tolerable: float  # share of the answers
     replayed: str = ""  # said of a matrix that replays one round
 
     @property
-    def found(self) -> Sequence[Fact]:
-        lost = zip(("accuracy_drop", "worst_class_drop"), self.cost.evidence, strict=True)
-        return [Fact(measure=name, value=e.interval[0] if e.interval else e.value) for name, e in lost]
+    def severity(self) -> Severity:
+        return bound_lost(self.cost.evidence).rate(self.tolerable)
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        return bound_lost(self.cost.evidence).explain(self.tolerable)
+
+    def words(self) -> Mapping[str, Any]:
         cost = self.cost
         where = f"{cost.setting}, rule {cost.rule}"
-        what = "the rule itself costs accuracy, with nobody malicious"
-        if verdict.rule.startswith("class-"):
-            what = "the rule itself costs the worst class, with nobody malicious"
-        if verdict.outcome is not Outcome.DEMONSTRATED:
-            what = "no cost that the policy grades was seen with nobody malicious"
+        what = "the rule itself costs answers, with nobody malicious"
+        if self.severity is Severity.NONE:
+            what = "no cost was seen with nobody malicious"
         points = [f"{fmt.points_less(x.value, x.interval)} than the mean" for x in cost.evidence]
         return {
             "id": f"cost-{cost.setting}-{cost.rule}",
@@ -168,15 +164,19 @@ class Certified(Subject):
     number: int
 
     @property
-    def found(self) -> Sequence[Fact]:
-        above = self.certificate.above
-        return [] if above is None else [Fact(measure="above_certified", value=above)]
+    def severity(self) -> Severity:
+        return Severity.CRITICAL if (self.certificate.above or 0) > 0 else Severity.NONE
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        is_above = self.severity is Severity.CRITICAL
+        return "Every bound that rests on this clip, or this noise, is open." if is_above else ""
+
+    def words(self) -> Mapping[str, Any]:
         c = self.certificate
         low, high = c.interval or (c.measured, c.measured)
-        broken = verdict.outcome is Outcome.DEMONSTRATED
-        what = "are above what the ledger certifies" if broken else "are within what the ledger certifies"
+        broken = self.severity is Severity.CRITICAL
+        what = "are more than the stated noise allows" if broken else "are within what the stated noise allows"
         return {
             "id": f"certificate-{self.number}-{c.setting}-{c.rule}",
             "title": f"{c.setting}, rule {c.rule}: {c.score} under {c.title} {what}",
@@ -193,24 +193,47 @@ class Certified(Subject):
 
 
 @dataclass(frozen=True)
+class BelievedCounts(Subject):
+    """A false claim of how many examples a client holds, which changed what the model answers."""
+
+    matrix: Robustness
+    cell: MatrixCell
+
+    severity = Severity.HIGH
+    reason = "The server caps no claim; how far a false one goes depends on the claim alone."
+
+    def words(self) -> Mapping[str, Any]:
+        c, who = self.cell, self.matrix.adversaries[self.cell.adversary]
+        changed = next(e for e in place_evidence(c) if e.measure == COUNTS)
+        return {
+            "id": f"counts-{c.setting}-{c.rule}",
+            "title": f"{c.setting}, rule {c.rule}: the server believes what clients claim to hold",
+            "source": "robustness",
+            "method": who.title,
+            "reference": who.source,
+            "summary": f"{describe_evidence(changed)}.",
+            "threat": who.threat,
+            "taxonomy": who.taxonomy,
+            "evidence": [changed],
+            "does_not_show": LIMIT,
+            "remedy": f"{fmt.sentence_case(who.remedy)}.",
+        }
+
+
+@dataclass(frozen=True)
 class Displaced(Subject):
-    """A replayed round of which no model could be measured: how far its aggregate moved, which nobody grades."""
+    """A replayed round of which no model could be measured: how far its aggregate moved, which nobody rates."""
 
     matrix: Robustness
     replayed: ReplayedRound
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return []
+    severity = Severity.NONE
 
     @property
-    def not_gradable(self) -> Verdict:
-        return Verdict(
-            outcome=Outcome.INCONCLUSIVE,
-            reason=f"What forged uploads do to the model was not measured: {self.replayed.why}.",
-        )
+    def reason(self) -> str:
+        return f"What forged uploads do to the model was not measured: {self.replayed.why}."
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         tried = [d for d in self.matrix.displaced if d.adversary not in CONTROLS]
         rules = dict.fromkeys(d.rule for d in tried)
         worst = [max((d for d in tried if d.rule == rule), key=lambda d: d.spreads) for rule in rules]
@@ -239,16 +262,17 @@ class Missing(Subject):
     cells: NotRun
     number: int
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return []
+    severity = Severity.NONE
 
     @property
-    def not_gradable(self) -> Verdict:
-        outcome = Outcome.FAILED if self.cells.failed else Outcome.NOT_APPLICABLE
-        return Verdict(outcome=outcome, reason=self.cells.reason)
+    def outcome(self) -> Outcome:
+        return Outcome.FAILED if self.cells.failed else Outcome.NOT_APPLICABLE
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        return self.cells.reason
+
+    def words(self) -> Mapping[str, Any]:
         first = self.cells.cells[0]
         more = f" and {len(self.cells.cells) - 1} more" if len(self.cells.cells) > 1 else ""
         return {
@@ -260,42 +284,40 @@ class Missing(Subject):
         }
 
 
-def make_matrix_subjects(matrix: Robustness) -> list[Subject]:
-    """Rules by their order in the config, then costs, then what was not run."""
+def make_matrix_subjects(matrix: Robustness, tolerable: float) -> list[Subject]:
+    """Rules by their order in the config, then costs, facts, and what was not run.
+
+    `tolerable`: the share of a model's answers that may be lost.
+    """
     rules: dict[tuple[str, str], list[MatrixCell]] = {}
     for cell in (c for c in matrix.cells if not c.bisected):
         rules.setdefault((cell.setting, cell.rule), []).append(cell)
+    believed = [
+        next((c for c in cells if (e := c.find(COUNTS)) is not None and e.value > 0), None)
+        for cells in rules.values()
+    ]
     return [
-        *(
-            Defended(matrix, cells, select_planted_cells(matrix, setting))
-            for (setting, _), cells in rules.items()
-        ),
-        *(Cost(c, say_replayed(matrix)) for c in matrix.costs if c.evidence),
+        *(Defended(matrix, cells, tolerable) for cells in rules.values()),
+        *(Cost(c, tolerable, say_replayed(matrix)) for c in matrix.costs if c.evidence),
+        *(BelievedCounts(matrix, c) for c in believed if c is not None),
         *([Displaced(matrix, matrix.replayed)] if matrix.replayed and matrix.replayed.why else []),
         *(Certified(c, i) for i, c in enumerate(matrix.certificates) if c.above is not None),
         *(Missing(n, i) for i, n in enumerate(matrix.not_run)),
     ]
 
 
-def grade(matrix: Robustness, policy: GradingPolicy) -> None:
+def grade(matrix: Robustness, tolerable: float) -> None:
     """Write into each cell, and each cost, the severity that it has by itself."""
-    for cell in matrix.cells:
-        verdict = judge(Defended(matrix, [cell], select_planted_cells(matrix, cell.setting)).found, policy, HARM)
-        cell.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
-    for cost in matrix.costs:
-        if cost.evidence:
-            verdict = judge(Cost(cost).found, policy)
-            cost.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
+    rated: list[MatrixCell | DefenceCost] = [*matrix.cells, *matrix.costs]
+    for one in rated:
+        severity = bound_lost(one.evidence).rate(tolerable)
+        one.severity = "" if severity is Severity.NONE else fmt.SEVERITIES[severity]
 
 
 def say_replayed(matrix: Robustness) -> str:
     """What a replayed matrix is about, as a sentence that follows another; empty where runs were made."""
     one = matrix.replayed
     return "" if one is None else f" Replayed on the {one.heard} recorded uploads of round {one.round} alone."
-
-
-def select_planted_cells(matrix: Robustness, setting: str) -> list[MatrixCell]:
-    return [c for c in matrix.planted if c.setting == setting]
 
 
 def place_evidence(cell: MatrixCell) -> list[Evidence]:

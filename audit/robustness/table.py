@@ -228,6 +228,7 @@ def describe_adversary(spec: Mapping[str, Any]) -> TriedAdversary:
         remedy=card.remedy,
         threat=card.threat,
         taxonomy=taxa(sort_of(str(spec["name"]), card.aim)),
+        aim=card.aim,
     )
 
 

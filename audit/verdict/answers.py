@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 from fedaudit.attacks import stats
-from fedaudit.audit.verdict.limits import name_question
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Answer, Risk
-from fedaudit.reports.questions import Question, State, count_by_aim, count_states
+from fedaudit.reports.questions import Cell, Question, State, count_states, describe_answered
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 3  # of one answer
@@ -24,11 +23,7 @@ EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What w
 
 def answer_signer(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
     """In the order in which they are asked; harms have the numbers that page 1 gives them, their order here."""
-    ran = [
-        f
-        for f in result.findings
-        if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
-    ]
+    ran = [f for f in result.findings if f.source == "attack" and f.outcome is Outcome.RAN]
     rows = [
         ("How many people?", _describe_people(result, risks), ASKED),
         ("Who can do it?", _name_attackers(ran, result), "Who saw what"),
@@ -42,57 +37,48 @@ def answer_signer(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
 
 
 def _describe_people(result: AuditResult, risks: Sequence[Risk]) -> str:
-    """Who is exposed, the largest upper limit, and how many questions have none."""
+    """Who is hit, the largest upper limit, and how many questions have none."""
     parts = []
-    if (heads := result.people) is not None:
+    if (heads := result.people) is not None and risks:
         low, high = heads.interval
-        exposed = f"About {heads.expected:,.0f} of {heads.people:,} ({low:,} to {high:,}) by all harms together"
-        parts.append(f"{exposed}, each person once, net of luck. That is no upper limit.")
-    people = [q for q in result.questions if q.aim.is_against_people]
-    bounded = [q for q in people if q.has_limit]
+        shown = f"About {heads.expected:,.0f} of {heads.people:,} ({low:,} to {high:,}) by the worst attack"
+        parts.append(f"{shown}, net of luck. Other attacks may hit others besides.")
+    asked = result.questions
+    bounded = [q for q in asked if q.has_limit]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        where = f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)}{_number_harm(worst, risks)})"
+        where = f"{worst.at_most or 0:,} of {worst.people:,} ({fmt.name_question(worst)})"
         highest = f": {where}" if len(bounded) == 1 else f"; the highest (do not add them) is {where}"
-        if not worst.at_most and len(bounded) > 1:
-            highest = ", and it is 0 for each of these"
         parts.append(
-            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest}."
+            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(asked), 'question')}{highest}."
         )
-    if len(people) > len(bounded):
+    if len(asked) > len(bounded):
         other = "the other " if bounded else ""
-        everybody = max((q.people for q in people), default=0)
+        everybody = max((q.people for q in asked), default=0)
         all_ = f": it could be all {everybody:,}" if everybody else ""
-        parts.append(f"For {other}{len(people) - len(bounded)} none is known{all_}.")
+        parts.append(f"For {other}{len(asked) - len(bounded)} none is known{all_}.")
     return " ".join(parts) or "Not known."
 
 
-def _number_harm(question: Question, risks: Sequence[Risk]) -> str:
-    """Which harm of page 1 answered a question; empty where none did."""
-    numbers = [n for n, r in enumerate(risks, 1) if {r.finding, *r.also} & {*question.findings}]
-    return f", harm {numbers[0]}" if numbers and question.state is State.DEMONSTRATED else ""
-
-
 def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
-    """Who succeeded, who read messages as well, and how attackers behaved."""
-    able = dict.fromkeys(fmt.name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
-    asked = [q for q in result.questions if q.aim.is_against_people]
-    others = [q for q in asked if fmt.name_observer(q.observer) not in able]
+    """Who reads enough to hit people, who reads messages as well, and how attackers behaved."""
+    able = dict.fromkeys(fmt.name_observer(q.observer) for q in result.questions if q.at_least)
+    others = [q for q in result.questions if fmt.name_observer(q.observer) not in able]
     text = f"Shown for {fmt.join_words(list(able))}." if able else "Shown for nobody."
     if others:
         names = fmt.join_words([*dict.fromkeys(fmt.name_observer(q.observer) for q in others)])
-        is_clear = all(q.state is State.BOUNDED for q in others)
-        text += f" {fmt.sentence_case(names)} {'are bounded' if is_clear else 'cannot be excluded'} "
+        is_clear = all(q.state is State.CLEAR for q in others)
+        text += f" {fmt.sentence_case(names)} {'are clear' if is_clear else 'cannot be excluded'} "
         text += f"({fmt.plural(len(others), 'question')} about them: {count_states(others)})."
     return f"{text} {_describe_conduct(ran, result)}"
 
 
 def _describe_law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
-    shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
-    text = "After what was demonstrated, the messages cannot be presumed anonymous. " if shown else ""
-    if released := [q for q in result.questions if q.observer == "public" and q.aim.is_against_people]:
-        seen = any(q.state is State.DEMONSTRATED for q in released)
+    shown = any(q.is_exposed for q in result.questions)
+    text = "After what was shown, the messages cannot be presumed anonymous. " if shown else ""
+    if released := [q for q in result.questions if q.observer == "public"]:
+        seen = any(q.is_exposed for q in released)
         text += f"{'Nor can the released model' if seen else NOT_OF_MODEL}. "
     return f"{text}Untested does not mean anonymous. {LAW}"
 
@@ -129,61 +115,40 @@ def _count_others(before: str, ran: Sequence[Finding], tried: Sequence[Finding],
 
 
 def _describe_coverage(result: AuditResult) -> str:
-    """Every question once, by how it stands, and how many of those that the policy requires are open."""
-    asked = result.questions
+    """How the questions stand, and how many of those that the policy requires are open."""
+    asked = result.cells
     if not asked:
         return "Nothing was tested: no question was asked."
-    left, needed = [q for q in asked if q.is_open], [q for q in asked if q.required]
-    text = f"Of {fmt.plural(len(asked), 'question')}, {_describe_states(asked)}."
+    text = describe_answered(asked)
     if unread := fmt.describe_unread(result.imported):
         text = f"{unread} {text}"
-    if not left:
-        return f"{text} None of the {len(needed)} that the policy requires is open."
-    return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open ({count_by_aim(left)})."
+    left = [c for c in asked if c.is_open]
+    return f"{text} They are {fmt.join_words(fmt.name_questions(left))}." if left else text
 
 
-def _describe_states(questions: Sequence[Question]) -> str:
-    """In words: "11 are answered, 4 are inconclusive, 9 are left out though an attack exists"."""
-    words = {
-        State.INCONCLUSIVE: "inconclusive",
-        State.NOT_ASKED: "left out of this audit though an attack exists",
-        State.NO_ATTACK: "without an attack in fedaudit",
-    }
-    counts = [(sum(q.is_answered for q in questions), "answered")]
-    counts += [(sum(q.state is state for q in questions), what) for state, what in words.items()]
-    return fmt.join_words([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n])
-
-
-def describe_more(left: Sequence[Question]) -> str:
+def describe_more(left: Sequence[Cell]) -> str:
     """Which of these open questions more time would ask or settle, and how much of it; empty without any."""
     if not left:
         return ""
-    waiting = [q for q in left if q.next_attack]
-    untested = [q for q in left if not q.next_attack and q.more]
+    waiting = [c for c in left if c.next_attack]
+    untested = [c for c in left if isinstance(c, Question) and not c.next_attack and c.more]
     parts = []
     if waiting:
-        seconds = {q.next_attack: q.seconds for q in waiting}
+        seconds = {c.next_attack: c.seconds for c in waiting}
         names = sorted(seconds, key=lambda n: (seconds[n] or 0.0, n))
         time = _estimate([*seconds.values()])
         more = f" and {fmt.plural(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
         parts.append(
-            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} could be answered"
-            f"{f' in about {time} of one core' if time else ''}, by attacks that this audit left out: "
-            f"{', '.join(names[:MOST_NAMES])}{more}."
+            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} lack attacks that this "
+            "audit left "
+            f"out{f' (about {time} of one core)' if time else ''}: {', '.join(names[:MOST_NAMES])}{more}."
         )
     if untested:
-        time = _estimate([q.seconds for q in untested])
+        time = _estimate([c.seconds for c in untested])
         parts.append(f"Testing more people{f' (about {time})' if time else ''} should settle {len(untested)}.")
-    rest = [q for q in left if not q.next_attack and not q.more]
-    if rest:
-        words = {
-            State.NO_ATTACK: "fedaudit has no attack for {}",
-            State.NOT_ASKED: "no attack of this audit asked {}",
-            State.INCONCLUSIVE: "attacks gave no answer to {}",
-        }
-        ways = [text.format(n) for state, text in words.items() if (n := sum(q.state is state for q in rest))]
+    if rest := [c for c in left if c not in waiting and c not in untested]:
         stay = "stays" if len(rest) == 1 else "stay"
-        parts.append(f"{len(rest)} {stay} open whatever the time budget: {fmt.join_words(ways)}.")
+        parts.append(f"{len(rest)} {stay} open whatever the time budget.")
     return " ".join(parts)
 
 

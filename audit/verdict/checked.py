@@ -1,12 +1,13 @@
-"""What checks left, as subjects that the policy grades."""
+"""What checks left, as subjects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedaudit.audit.checks._check import CheckResult
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.threats.threat import Position, ThreatModel
+from fedaudit.reports.result import Severity
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,14 @@ class CheckSubject(Subject):
     result: CheckResult
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure=measure, value=value) for measure, value in self.result.facts.items()]
+    def severity(self) -> Severity:
+        return self.result.severity
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        return self.result.reason
+
+    def words(self) -> Mapping[str, Any]:
         return {
             "id": self.result.id,
             "title": self.result.title,

@@ -1,71 +1,53 @@
-"""The decision: questions and findings become one word, three numbers and a row a harm.
+"""The decision: two tables of questions, and what was seen or proved, become one word and a row a harm.
 
-The word is the first that holds: *not ready*, where something was demonstrated at or above the bar or a bound is
-refuted; *cannot tell*, where a required question is open; *with conditions*, where anything less was demonstrated
-or something is accepted; *ready*. Page 1, every command and every export print this word.
+The word is the first that holds: *not ready*, where a required question that is not mild is exposed, something
+was seen or proved at or above the bar, or a bound is refuted; *cannot tell*, where a required question is
+open; *with conditions*, where a mild one is exposed, something less was seen or proved, or something is
+accepted; *ready*. Page 1, every command and every export print this word.
 """
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
-from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict.answers import answer_signer, describe_more
-from fedaudit.audit.verdict.limits import name_question, name_questions
-from fedaudit.audit.verdict.people import share_unseen
+from fedaudit.audit.verdict.people import count_allowed_in_group, share_unseen
 from fedaudit.audit.verdict.policy import GradingPolicy, Panel, list_shipped
-from fedaudit.audit.verdict.replays import find_replayed
+from fedaudit.audit.verdict.severity import rate, rate_people
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
-from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Odds, Risk, Word
-from fedaudit.reports.questions import Question, State, count_by_aim
+from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Risk, Word
+from fedaudit.reports.questions import Cell, Question, RuleQuestion, State, list_harms
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
-FACT_LEARNED = "A fact about a client's examples is learned"
 # What decided, as Decision.rule names it
 SEVERE, EXPOSED, REFUTED = "severe-finding", "people-exposed", "bound-refuted"
 OPEN, REQUIRED = "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
-# What is proved or seen rather than measured, by patterns of the policy's measures
-FACTS = {
-    "raw_examples_sent": "Clients' own examples are sent as they are",
-    "untrue_counts": "What clients send as a number of examples is another number",
-    "noise_on_some_rows": "Noise is declared, and rows of what clients send did not move",
-    "vocabulary_of_private_text": "The vocabulary names words of clients' texts",
-    "unit_below_person": "The mathematical limit is one of an example, and people have several",
-    "adapters_within_reach": "Adapters of a low rank do not hide the words of some clients",
-    "full_rank_adapters": "What is called an adapter has the full rank of its layer",
-    "written_besides_training": "Clients' code writes numbers into what it sends that no training made",
-    "texts_in_two_places": "The same text stands in two places",
-    "understated_bytes": "Messages take more bytes than is stated",
-    "accountants_disagree": "The mathematical limit that is stated may be wrong",
-    "claim_refuted": "The mathematical limit that is stated does not hold",
-    "above_certified": "Malicious clients did more than the stated noise allows",
-    "absence_drop": "Clients that do not answer make the model wrong",
-    "class_lost": "The model forgets a class while the clients that hold it are away",
-    "lint_R*": "The test of the defences leaves something out",
-    "lint_L*": "The mathematical limit that is stated does not cover what ran",
+HARMS = {
+    Harm.RECORD: "A person's record stands in what is read",
+    Harm.RECONSTRUCTION: "A person's record is reconstructed, near enough to name the person",
+    Harm.MEMBERSHIP: "It can be known who took part",
+    Harm.DIFFUSE: "It can be guessed who took part",
+    Harm.ATTRIBUTE: "A fact about a person is learned",
+    Harm.CLIENT_FACT: "A fact about a client's examples is learned",
+    Harm.LINKAGE: "A person or a message is traced to its client",
 }
 
 
 def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) -> DeploymentDecision:
     """The verdict of an audit that has all else: the only place where one is made.
 
-    A reviewer's bar stands in for the policy's. What somebody accepts, or the baseline has, does not forbid a
-    deployment but remains a condition, and a requirement that was not met leaves the verdict open.
+    A reviewer's bar stands in for the policy's, and is held against attacks too. What somebody accepts, or the
+    baseline has, does not forbid a deployment but remains a condition, and a requirement that was not met leaves
+    the verdict open.
     """
     bar = terms.fail_on or policy.bar
-    failing = [
-        f.id
-        for f in select_demonstrated(result.findings)
-        if f.severity.rank >= bar.rank and not terms.forgives(f)
-    ]
-    left = list_open(result.questions, terms)
+    failing = [f.id for f in _list_failing(result, policy, terms)]
+    left = list_open(result.cells, terms)
     word, rule = _choose_word(result, failing, left, terms)
-    shown = list_risks(result, policy)
+    shown = list_risks(result)
     return DeploymentDecision(
         word=word,
         rule=rule,
@@ -82,45 +64,71 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     )
 
 
-def list_open(questions: Sequence[Question], terms: Terms = NO_TERMS) -> list[Question]:
+def list_open(cells: Sequence[Cell], terms: Terms = NO_TERMS) -> list[Cell]:
     """Required questions that are neither answered nor accepted."""
-    return [q for q in questions if q.is_open and q.id not in terms.accepted]
+    return [c for c in cells if c.is_open and c.id not in terms.accepted]
 
 
-def list_exposed(questions: Sequence[Question], terms: Terms = NO_TERMS) -> list[Question]:
-    """Required questions of which more people are hit than is tolerable, and which nobody answers for by name.
+def list_exposed(cells: Sequence[Cell], terms: Terms = NO_TERMS, *, mild: bool = False) -> list[Cell]:
+    """Required questions of which more are hit than is tolerable, and which nobody answers for by name.
 
-    Who answers for what an attack found answers for the people it hit.
+    Who answers for what an attack found answers for the people it hit. `mild`: those that forbid nothing.
     """
     return [
-        q
-        for q in questions
-        if q.required and q.is_exposed and not {q.id, *q.findings[:1]} & {*terms.accepted, *terms.known}
+        c
+        for c in cells
+        if c.required
+        and c.is_exposed
+        and (isinstance(c, Question) and c.harm.is_mild) is mild
+        and not {c.id, *c.findings[:1]} & {*terms.accepted, *terms.known}
     ]
 
 
+def _list_failing(result: AuditResult, policy: GradingPolicy, terms: Terms) -> list[Finding]:
+    """What was seen or proved at or above the bar; of attacks, what a reviewer's own bar forbids."""
+    bar = terms.fail_on or policy.bar
+    graded = ("attack", "robustness")  # by the tables
+    return [
+        f
+        for f in select_demonstrated(result.findings)
+        if f.severity.rank >= bar.rank
+        and not terms.forgives(f)
+        and (terms.fail_on is not None or f.source not in graded or not _is_asked(f, result))
+    ]
+
+
+def _is_asked(f: Finding, result: AuditResult) -> bool:
+    """Whether a finding is an answer of one of the tables, which decides then."""
+    return f.source == "attack" or any(f.id in c.findings for c in result.rule_questions)
+
+
 def _choose_word(
-    result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms
+    result: AuditResult, failing: Sequence[str], left: Sequence[Cell], terms: Terms
 ) -> tuple[Word, str]:
+    if list_exposed(result.cells, terms):
+        return Word.NOT_READY, EXPOSED
     if failing:
         return Word.NOT_READY, SEVERE
-    if list_exposed(result.questions, terms):
-        return Word.NOT_READY, EXPOSED
     if any(b.status is Status.REFUTED for b in result.bounds):
         return Word.NOT_READY, REFUTED
     if terms.unmet:
         return Word.CANNOT_TELL, REQUIRED
-    if left or not any(q.required for q in result.questions):
+    if left or not any(c.required for c in result.cells):
         return Word.CANNOT_TELL, OPEN
-    if any(not terms.forgives(f) for f in select_demonstrated(result.findings)):
+    lesser = [
+        f
+        for f in select_demonstrated(result.findings)
+        if not _is_asked(f, result) and f.severity.rank >= Severity.MEDIUM.rank and not terms.forgives(f)
+    ]
+    if lesser or list_exposed(result.cells, terms, mild=True):
         return Word.WITH_CONDITIONS, LESSER
-    if terms.accepted or terms.known or any(q.accepted for q in result.questions):
+    if terms.accepted or terms.known or any(c.accepted for c in result.cells):
         return Word.WITH_CONDITIONS, ACCEPTED
     return Word.READY, ""
 
 
 def _name_judge(policy: GradingPolicy) -> str:
-    """Whose policy it is, where it is none of ours: by its rules anything counts as demonstrated, or nothing."""
+    """Whose policy it is, where it is none of ours."""
     if policy.name in list_shipped():
         return ""
     return f"Judged by policy {policy.name} {policy.version}, which is none of fedaudit's. "
@@ -131,21 +139,19 @@ def _write_sentence(
     result: AuditResult,
     shown: Sequence[Risk],
     failing: Sequence[str],
-    left: Sequence[Question],
+    left: Sequence[Cell],
     terms: Terms,
     policy: GradingPolicy,
 ) -> str:
-    """How many harms were demonstrated, how many questions are answered, and what the word rests on."""
-    severities, bar = [r.severity for r in shown], terms.fail_on or policy.bar
-    parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
-    text = f"{fmt.plural(len(shown), 'harm was', 'harms were')} demonstrated: {', '.join(parts)}"
-    text = text if shown else "Nothing was demonstrated"
-    text += f", {len(terms.accepted)} accepted by name" if terms.accepted else ""
-    text += f", {len(terms.known)} known from the baseline" if terms.known else ""
-    text += f"; {fmt.count_answered(result.questions)}."
+    """What the word rests on, and how many questions are answered."""
+    parts = [_count_harms(shown)]
+    parts += [f"{len(terms.accepted)} accepted by name"] if terms.accepted else []
+    parts += [f"{len(terms.known)} known from the baseline"] if terms.known else []
+    text = f"{', '.join(parts)}; {fmt.count_answered(result.cells)}."
+    bar = terms.fail_on or policy.bar
     reasons = {
+        EXPOSED: f"{_describe_exposed(list_exposed(result.cells, terms))}{_warn_of_open(left)}",
         SEVERE: f"{_describe_failing([f for f in result.findings if f.id in failing], bar)}{_warn_of_open(left)}",
-        EXPOSED: f"{_describe_exposed(list_exposed(result.questions, terms))}{_warn_of_open(left)}",
         REFUTED: f"A limit on the privacy loss that is stated does not hold.{_warn_of_open(left)}",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left) if left else _describe_silence(result),
@@ -153,35 +159,70 @@ def _write_sentence(
         ACCEPTED: "What is accepted is a condition.",
         "": _describe_ready(result, policy.whole_panel),
     }
-    return f"{text} {reasons[rule]} {' '.join(f'{r}.' for r in terms.refused)}".rstrip()
+    first = reasons[rule]
+    ends = " ".join(f"{r}." for r in terms.refused)
+    return (f"{first} {text} {ends}" if rule in (EXPOSED, "") else f"{text} {first} {ends}").rstrip()
+
+
+def _count_harms(shown: Sequence[Risk]) -> str:
+    severities = [r.severity for r in shown]
+    parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
+    text = f"{fmt.plural(len(shown), 'harm was', 'harms were')} shown: {', '.join(parts)}"
+    return text if shown else "Nobody is known to be hit"
 
 
 def _describe_failing(failing: Sequence[Finding], bar: Severity) -> str:
-    """What forbids the deployment, by whether people or the model are harmed."""
-    seen = {
-        "harm to the model" if f.source == "robustness" else "leak" for f in failing if f.source not in STATEMENTS
-    }
-    if not seen:
+    """What forbids the deployment."""
+    if all(f.source in STATEMENTS for f in failing):
         return "What is stated of a protection does not hold, or does not cover what ran."
     rated = str(bar) if bar is Severity.CRITICAL else f"{bar} or worse"
-    what = " and a ".join(sorted(seen, reverse=True))
-    return f"The policy forbids deployment: a {what} rated {rated} succeeded against this federation."
+    worst = max(failing, key=lambda f: f.severity.rank)
+    return f"The policy forbids deployment: it is rated {rated} that {_put_inside(worst.title)}."
 
 
-def _describe_exposed(exposed: Sequence[Question]) -> str:
+def _put_inside(title: str) -> str:
+    """A title within a sentence."""
+    return f"{title[:1].lower()}{title[1:]}".rstrip(".")
+
+
+def _describe_exposed(exposed: Sequence[Cell]) -> str:
     """How many people are hit, of the question of which most are; empty without any."""
     if not exposed:
         return ""
-    worst = max(exposed, key=lambda q: q.at_least / q.people)
-    allowed = "an epsilon that is stated allows fewer" if worst.is_refuting else ""
-    allowed = allowed or f"the policy tolerates {fmt.percent(worst.tolerable)}"
+    people = [c for c in exposed if isinstance(c, Question)]
+    if not people:
+        worst = max((c for c in exposed if isinstance(c, RuleQuestion)), key=lambda c: c.at_least)
+        return (
+            f"Attackers cost the model at least {fmt.percent(worst.at_least)} of its answers: "
+            f"{fmt.name_question(worst)}; "
+            f"the policy tolerates {fmt.percent(worst.tolerable)}."
+        )
+    q = max(people, key=lambda q: (rate_cell(q).rank, q.at_least / max(1, q.people)))
+    units = "clients" if q.harm is Harm.CLIENT_FACT else "people"
+    if q.at_least <= q.allowed and q.groups and not q.is_refuting:
+        g = q.groups[0]
+        return (
+            f"At least {g.at_least:,} of {g.people:,} people of {g.name} are hit because their data were in: "
+            f"{fmt.name_question(q)}; of a group the policy tolerates "
+            f"{count_allowed_in_group(g.people, q.tolerable):,}."
+        )
+    allowed = "an epsilon that is stated allows fewer" if q.is_refuting else ""
+    allowed = allowed or f"the policy tolerates {fmt.percent(q.tolerable)}"
     return (
-        f"At least {worst.at_least:,} of {worst.people:,} people are hit because their data were in: "
-        f"{name_question(worst)}; {allowed}."
+        f"At least {q.at_least:,} of {q.people:,} {units} are hit because their data were in: "
+        f"{fmt.name_question(q)}; {allowed}."
     )
 
 
-def _warn_of_open(left: Sequence[Question]) -> str:
+def rate_cell(cell: Cell) -> Severity:
+    """How bad it is what L says of a question, or of one of its groups."""
+    if isinstance(cell, RuleQuestion):
+        return rate(cell.at_least, 1.0, cell.tolerable)
+    assert isinstance(cell, Question)
+    return rate_people(cell.at_least, cell.people, cell.groups, cell.tolerable, is_mild=cell.harm.is_mild)
+
+
+def _warn_of_open(left: Sequence[Cell]) -> str:
     """What would stand in the way of a deployment besides."""
     if not left:
         return ""
@@ -189,15 +230,13 @@ def _warn_of_open(left: Sequence[Question]) -> str:
     return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.short}".'
 
 
-def _describe_open(left: Sequence[Question]) -> str:
+def _describe_open(left: Sequence[Cell]) -> str:
     """Which required questions are open, and what would settle the first that can be settled."""
-    text = f"Required questions are open: {count_by_aim(left)}."
-    bounded = next((q for q in left if q.at_most is not None), None)
-    if bounded is None:
-        first = left[0]
-        return f"{text} {fmt.sentence_case(name_question(first))}: {first.why}."
-    text += f" {fmt.sentence_case(name_question(bounded))}: {bounded.why}."
-    if bounded.more:
+    text = f"Required questions are open: {list_harms(left)}."
+    bounded = next((c for c in left if isinstance(c, Question) and c.at_most is not None), None)
+    first = bounded or left[0]
+    text += f" {fmt.sentence_case(fmt.name_question(first))}: {first.why}."
+    if bounded is not None and bounded.more:
         time = f" (about {fmt.duration(bounded.seconds)})" if bounded.seconds else ""
         text += f" Testing {bounded.more:,} more{time} should settle it."
     return text
@@ -205,7 +244,7 @@ def _describe_open(left: Sequence[Question]) -> str:
 
 def _describe_silence(result: AuditResult) -> str:
     """Why no required question was there to be answered."""
-    if result.questions:
+    if result.cells:
         return "None of them is required, so nothing that was asked decides."
     if result.history and not any(r.delivered for r in result.history):
         rounds = fmt.plural(len(result.history), "round")
@@ -217,106 +256,103 @@ def _describe_silence(result: AuditResult) -> str:
 
 
 def _describe_ready(result: AuditResult, panel: Panel) -> str:
-    """For whom and what the word holds, how many people could be exposed all the same, and what it leaves out."""
+    """For whom and what the word holds, how many people could be hit all the same, and what it leaves out."""
     clients = result.scope.clients
-    text = f"Ready for these {fmt.plural(clients, 'client')} and this run."
-    bounded = [
-        q
-        for q in result.questions
-        if q.required and q.state is State.BOUNDED and q.at_most is not None and q.people
-    ]
-    if bounded:
-        worst = max(bounded, key=lambda q: (q.at_most or 0) / q.people)
-        assert worst.at_most is not None, "chosen so"
-        share = fmt.percent(worst.at_most / worst.people)
+    text = f"Ready for these {fmt.plural(clients, 'client')} and this run"
+    by_harm: dict[Harm, Question] = {}
+    for q in result.questions:
+        if q.required and q.state is State.CLEAR and q.at_most is not None and q.people:
+            worst = by_harm.setdefault(q.harm, q)
+            by_harm[q.harm] = max(worst, q, key=lambda q: q.at_most or 0)
+    if by_harm:
+        limits = [f"{q.harm.label} {q.at_most:,} of {q.people:,}" for q in by_harm.values()]
         text += (
-            f" By the attacks of panel {panel.number}, each run in full, at most {worst.at_most:,} of "
-            f"{worst.people:,} people ({share}) are told apart from people whose data were not used, by any one "
-            "of them."
+            f": by the attacks of panel {panel.number} (named in the appendix, each run in full), at most "
+            "so many "
+            f"people are hit because their data were in: {'; '.join(limits)}"
         )
-    text += f" Not covered: other clients, of which up to {fmt.percent(share_unseen(clients))} could leak unseen"
-    lacking = name_questions([q for q in result.questions if not q.is_answered])
+    unseen = fmt.percent(share_unseen(clients))
+    text += f". Not covered: other clients, of which up to {unseen} could leak unseen, other runs"
+    lacking = fmt.name_questions([c for c in result.cells if not c.is_answered])
     return (
-        f"{text}; attacks we lack: {'; '.join(lacking)}." if lacking else f"{text}; attacks that nobody here has."
+        f"{text}, attacks that we lack, and {'; '.join(lacking)}."
+        if lacking
+        else f"{text} and attacks that we lack."
     )
 
 
-def list_risks(result: AuditResult, policy: GradingPolicy) -> list[Risk]:
-    """What was demonstrated, worst first; findings of one harm by one party are one row."""
-    rows: dict[tuple[str, str], Risk] = {}
-    for finding in select_demonstrated(result.findings):
-        row = _describe_risk(finding, result, policy)
-        same = rows.setdefault((row.what, row.who), row)
-        if same is not row:
-            same.also.append(finding.id)
-    return list(rows.values())
+def list_risks(result: AuditResult) -> list[Risk]:
+    """What was shown: of each harm one row, of each thing that was seen or proved another.
+
+    The worst first; harms that the verdict does not wait for come last.
+    """
+    risks = [_describe_risk(harm, result) for harm in Harm]
+    risks += [_describe_loss(aim, result) for aim in dict.fromkeys(c.aim for c in result.rule_questions)]
+    facts: dict[str, Risk] = {}
+    for f in select_demonstrated(result.findings):
+        if _is_asked(f, result):
+            continue
+        row = Risk(finding=f.id, what=f.title, who=_name_adversary(f), note="certain", severity=f.severity)
+        if (same := facts.setdefault(f.title, row)) is not row:
+            same.also.append(f.id)
+    found = [*(r for r in risks if r is not None), *facts.values()]
+    waited = {c.id for c in result.cells if c.required}
+
+    def weigh(r: Risk) -> tuple[bool, int, float]:
+        is_waited = not r.cells or not waited.isdisjoint(r.cells)
+        return is_waited, Severity(r.severity).rank, r.at_least / max(1, r.people)
+
+    return sorted(found, key=weigh, reverse=True)
 
 
-def _list_measures(finding: Finding, policy: GradingPolicy) -> list[str]:
-    """What the rule that graded a finding reads."""
-    return [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
-
-
-def _describe_risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
-    measures = _list_measures(finding, policy)
-    here = [e for e in finding.evidence if e.control == "none" and e.place == finding.where]
-    quoted = next(
-        (e for m in measures for e in here if fnmatchcase(e.measure, m) and find_measure(e.measure).harm), None
-    )
-    fact = next((words for name, words in FACTS.items() for m in measures if fnmatchcase(name, m)), "")
-    fact = fact or next((words for name, words in FACTS.items() for m in measures if fnmatchcase(m, name)), "")
-    what = _name_harm(finding, quoted, result.questions) if quoted else fact or finding.title
-    odds = _list_odds(finding, quoted) if quoted else []
+def _describe_risk(harm: Harm, result: AuditResult) -> Risk | None:
+    """One harm by whoever can do it, as the reader who can do most; None where nobody is known to be hit."""
+    shown = [q for q in result.questions if q.harm is harm and rate_cell(q).rank]
+    if not shown:
+        return None
+    q = max(shown, key=lambda q: (rate_cell(q).rank, q.at_least))
+    names = dict.fromkeys(i for x in (q, *shown) for i in x.findings)
+    rated = {f.id: f for f in result.findings}
+    ids = [i for i in names if i in rated and rated[i].severity.rank]
+    groups = [g for g in q.groups if g.at_least > count_allowed_in_group(g.people, q.tolerable)]
+    note = f"{groups[0].name}: at least {groups[0].at_least:,} of {groups[0].people:,}" if groups else ""
     return Risk(
-        finding=finding.id,
-        what=what,
-        who=_name_adversary(finding),
-        whom=_count_reached(finding, result),
-        odds=odds,
-        note="" if odds else _describe_chance(finding, quoted),
-        severity=finding.severity,
+        finding=ids[0] if ids else "",
+        also=ids[1:],
+        what=HARMS[harm],
+        who=fmt.join_words(list(dict.fromkeys(fmt.name_observer(x.observer) for x in shown))),
+        unit="clients" if harm is Harm.CLIENT_FACT else "people",
+        at_least=q.at_least,
+        at_most=q.at_most,
+        people=q.people,
+        note="; ".join(filter(None, (note, "more than a stated epsilon allows" if q.is_refuting else ""))),
+        cells=[x.id for x in shown],
+        severity=rate_cell(q),
     )
 
 
-def _name_harm(finding: Finding, quoted: Evidence, questions: Sequence[Question]) -> str:
-    """What the measure says can happen; of an attack on facts about clients, that one is learned.
-
-    AUC and true positives measure who took part, and also whether a client has what an attack asks about.
-    """
-    harm = find_measure(quoted.measure).harm
-    aims = {q.aim for q in questions if finding.id in q.findings}
-    return FACT_LEARNED if harm == find_measure("auc").harm and aims == {Aim.ATTRIBUTE} else harm
-
-
-def _list_odds(finding: Finding, quoted: Evidence) -> list[Odds]:
-    """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share.
-
-    A place that few messages of the run reach is graded by replays too, and their interval stands beside.
-    """
-    if quoted.unit != "fraction":
-        return []
-    guess = quoted.strongest.value if quoted.strongest else None
-    group = float(quoted.condition["n"]) if "n" in quoted.condition else None
-    replayed = find_replayed(quoted, finding.evidence)
-    return [
-        Odds(
-            group=group,
-            value=quoted.value,
-            interval=quoted.interval,
-            trials=quoted.trials,
-            guess=guess,
-            replayed=replayed.interval if replayed else None,
-            replays=replayed.trials if replayed else 0,
-            graded=True,
-        )
-    ]
-
-
-def _describe_chance(finding: Finding, quoted: Evidence | None) -> str:
-    if quoted:
-        beside = f"; guessing {fmt.quantity(quoted.strongest.value, quoted.unit)}" if quoted.strongest else ""
-        return f"{find_measure(quoted.measure).words} {fmt.quantity(quoted.value, quoted.unit)}{beside}"
-    return "certain: it is in the message" if finding.source == "disclosure" else "not a matter of chance"
+def _describe_loss(aim: str, result: AuditResult) -> Risk | None:
+    """What one kind of attackers costs the model, under the rule that stands it worst; None where nothing."""
+    found = [c for c in result.rule_questions if c.aim == aim and c.at_least > 0]
+    if not found:
+        return None
+    worst = max(found, key=lambda c: c.at_least)
+    share = f", {fmt.percent(worst.malicious)} of the clients" if worst.malicious else ""
+    who = "nobody: clients are absent" if worst.rule == "absent_clients" else f"malicious clients{share}"
+    ids = [i for c in (worst, *found) for i in c.findings]
+    return Risk(
+        finding=ids[0] if ids else "",
+        also=list(dict.fromkeys(ids[1:])),
+        what=fmt.sentence_case(worst.aim.words),
+        who=who,
+        unit="% of answers",
+        at_least=round(100 * worst.at_least),
+        at_most=None if worst.at_most is None else round(100 * worst.at_most),
+        people=100,
+        note=f"rule {worst.rule.replace('_', ' ')}",
+        cells=[c.id for c in found],
+        severity=rate_cell(worst),
+    )
 
 
 def _name_adversary(finding: Finding) -> str:
@@ -328,42 +364,27 @@ def _name_adversary(finding: Finding) -> str:
     return fmt.name_observer(finding.threat.position)
 
 
-def _count_reached(finding: Finding, result: AuditResult) -> str:
-    """How many people it could expose at most, by the questions that it answers."""
-    if finding.source == "robustness":
-        return "everybody who uses the model"
-    if finding.source == "lint":
-        return "whoever relies on the stated limit"
-    asked = [q for q in result.questions if finding.id in q.findings]
-    bounds = [q for q in asked if q.has_limit and q.people]
-    if asked and len(bounds) == len(asked):
-        worst = max(bounds, key=lambda q: q.at_most or 0)
-        return f"{worst.at_most or 0:,} of {worst.people:,}"
-    return "no limit known"
-
-
-def _list_numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
-    """How many people are exposed, how many questions are answered, and how many the verdict waits for."""
-    asked = result.questions
-    needed = [q for q in asked if q.required]
+def _list_numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Cell]) -> list[KeyNumber]:
+    """How many people are hit, how many questions are answered, and how many the verdict waits for."""
+    asked = result.cells
+    needed = [c for c in asked if c.required]
     heads = result.people
     numbers = []
-    if heads is not None:
+    if heads is not None and found:
         low, high = heads.interval
-        text = "people are exposed by what was demonstrated "
-        text += f"(95 % interval: {low:,} to {high:,}); this is no upper limit"
+        text = f"people are hit by the worst attack, net of luck (95 % interval: {low:,} to {high:,})"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
-        numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))
+        numbers.append(KeyNumber(shown="Not known", text="how many people are hit: no attack counted them"))
     if asked:
         numbers += [
             KeyNumber(
-                shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"
+                shown=f"{sum(c.is_answered for c in asked)} of {len(asked)}", text="questions are answered"
             ),
             KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
         ]
-    bounds = [q for q in needed if q.has_limit and q.people]
+    bounds = [c for c in needed if isinstance(c, Question) and c.has_limit and c.people]
     if not found and (worst := max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)):
-        text = f"people could be exposed, at most, by {name_question(worst)}"
+        text = f"people could be hit, at most, by {fmt.name_question(worst)}"
         numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))
     return numbers

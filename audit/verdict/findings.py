@@ -7,18 +7,20 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks import measure
+from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.measure import find_measure
-from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
-from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import find_replayed, find_sent, is_replay, settle_controls
+from fedaudit.audit.verdict.attempts import OUTCOMES, name_finding
+from fedaudit.audit.verdict.questions import Shown
 from fedaudit.audit.verdict.statistics import clear
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import Cell, count_allowed
 from fedaudit.reports.result import (
     Figure,
     Finding,
@@ -32,32 +34,29 @@ from fedaudit.reports.result import (
     worst_first,
 )
 
+MADE = "made by the auditor, sets no severity"
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
-_UNREAD = Verdict(
-    outcome=Outcome.INCONCLUSIVE,
-    reason="It opened none of the messages, so that nothing it claims was learned from them.",
-)
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
-_READ_PEOPLE = TypeAdapter(list[PeopleCount])
 
 
 def _explain_uncounted(card: Mapping[str, Any]) -> str:
-    """Why an attack counts no people; empty where it does."""
-    reason = card.get("uncounted", "")
-    return f"how many people that exposes: {reason}" if reason else ""
+    """Why an attack counts no people, to go on with; empty where its card does not say."""
+    reason = str(card.get("uncounted", "")).rstrip(".")
+    return f": {reason}" if reason else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Attacked(Subject):
-    """One attack's file."""
+    """One attack's file, and what the attack showed in the table of questions."""
 
     file: Mapping[str, Any]
+    shown: Shown | None = None  # None: it counts nobody here
     prior: float | None = None  # declared share of members among an adversary's candidates
 
     @cached_property
     def found(self) -> Sequence[Evidence]:
         try:
-            evidence = _READ.validate_python(self.file.get("evidence", []))
+            return mark_replays(_READ.validate_python(self.file.get("evidence", [])))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -65,53 +64,75 @@ class Attacked(Subject):
                 f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
                 hint="run `fedaudit phase attack` again",
             ) from error
-        return settle_controls(evidence)
-
-    @cached_property
-    def people(self) -> list[PeopleCount]:
-        """Whom the attack tested and hit, by kind of message; empty where it says nothing of single people."""
-        return _READ_PEOPLE.validate_python(self.file.get("people", []))
 
     @property
-    def not_gradable(self) -> Verdict | None:
-        if self.file["status"] == "ran":
-            return None if self.file.get("read", True) else _UNREAD
-        if self.unverified:
-            return Verdict(outcome=Outcome.INCONCLUSIVE, reason=f"{NOBODY_TOLD}: {self.file['reason']}.")
-        return Verdict(outcome=Outcome(self.file["status"]), reason=self.file["reason"])
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.file["status"]]
 
     @property
     def unverified(self) -> bool:
         """It ran, and of no message that it read is known whose examples are behind it."""
         return bool(self.file["status"] == "unverified")
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
-        card = self.file["card"]
+    @property
+    def severity(self) -> Severity:
+        return self.shown.severity if self.shown else Severity.NONE
+
+    @property
+    def reason(self) -> str:
+        if self.unverified:
+            return f"{NOBODY_TOLD}: {self.file['reason']}."
+        if self.outcome is not Outcome.RAN:
+            return str(self.file["reason"])
+        if not self.file.get("read", True):
+            return "It opened none of the messages, so that nothing it claims was learned from them."
+        if self.shown is None:
+            return f"It counts nobody, so that it has no severity{_explain_uncounted(self.file['card'])}."
+        return describe_shown(self.shown)
+
+    def words(self) -> Mapping[str, Any]:
+        card, shown = self.file["card"], self.shown
         return {
-            "id": self.file["name"].replace(":", "."),
-            "title": f"{card['title']}: what it claims could not be verified"
-            if self.unverified
-            else _write_title(verdict.outcome, card["title"], card["learns"]),
+            "id": name_finding(self.file),
+            "title": self._write_title(),
             "source": "attack",
             "method": card["title"],
             "reference": card["source"],
-            "summary": self._write_summary(verdict),
+            "summary": self._write_summary(),
+            "harm": shown.question.harm if shown else None,
+            "at_least": shown.bound.at_least if shown else 0,
+            "people": shown.bound.people if shown else 0,
             "threat": card["threat"],
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
             "accusations": compute_accusations(self.found, self.prior),
-            "does_not_show": "; ".join(filter(None, (card["does_not_show"], _explain_uncounted(card)))),
+            "does_not_show": card["does_not_show"],
             "remedy": self.file.get("remedy") or card["remedy"],
             "seconds": self.file.get("seconds", 0.0),
         }
 
-    def _write_summary(self, verdict: Verdict) -> str:
+    def _write_title(self) -> str:
+        """The finding's headline, as a sentence."""
+        card = self.file["card"]
+        if self.unverified:
+            return f"{card['title']}: what it claims could not be verified"
+        if self.outcome is Outcome.NOT_APPLICABLE:
+            return f"{card['title']}: does not apply to this run"
+        if self.outcome is Outcome.FAILED:
+            return f"{card['title']}: the attack failed to run"
+        if self.shown is None:
+            return f"{card['title']}: it counts nobody here"
+        if self.severity is Severity.NONE:
+            return f"{card['title']}: nobody is known to be hit beyond luck"
+        return f"{card['title']}: the adversary learns {card['learns']}"
+
+    def _write_summary(self) -> str:
         if self.unverified:
             many = fmt.plural(len(self.file["assertions"]), "client")
             claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
             text = f"The attack ran on the recorded messages. {claims}"
             return f"{text}; what clients hold was not given to the auditor."
-        return self.file["reason"] or verdict.reason if self.not_gradable else _summarise(self.found, verdict)
+        return _summarise(self.found) if self.outcome is Outcome.RAN else str(self.file["reason"])
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""
@@ -150,34 +171,44 @@ class Attacked(Subject):
         ]
 
 
-def _write_title(outcome: Outcome, attack: str, learns: str) -> str:
-    """The finding's headline, as a sentence."""
-    return {
-        Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
-        Outcome.NOT_DEMONSTRATED: f"{attack}: no leak was demonstrated",
-        Outcome.INCONCLUSIVE: f"{attack}: whether anything leaks is open",
-        Outcome.NOT_APPLICABLE: f"{attack}: does not apply to this run",
-        Outcome.FAILED: f"{attack}: the attack failed to run",
-    }[outcome]
+def mark_replays(found: Sequence[Evidence]) -> list[Evidence]:
+    """The same evidence, in which what the auditor made is a control: a leak that nobody sent is none."""
+    return [
+        dataclasses.replace(e, control="positive", note=_add_note(e.note))
+        if e.control == "none" and is_replay(str(e.condition.get("origin", "")))
+        else e
+        for e in found
+    ]
 
 
-def _summarise(evidence: Sequence[Evidence], verdict: Verdict) -> str:
-    """What the rule read, or where none held the most telling measure: value, trials, compared with what."""
+def _add_note(note: str) -> str:
+    return note if MADE in note else f"{note}; {MADE}".removeprefix("; ")
+
+
+def describe_shown(shown: Shown) -> str:
+    """How many people an attack hit, how many by luck, and how many are tolerable."""
+    q, b = shown.question, shown.bound
+    is_client = q.harm is Harm.CLIENT_FACT
+    tested = fmt.plural(b.tested, "client" if is_client else "person", "" if is_client else "people")
+    text = (
+        f"{fmt.sentence_case(q.harm.label)}: {b.hits:,} of {tested} tested {'was' if b.hits == 1 else 'were'} hit"
+    )
+    least = f"at least {b.at_least:,} because their data were in" if b.at_least else "which luck alone explains"
+    return f"{text}, {least}; {fmt.percent(q.tolerable)} are tolerable, {count_allowed(b.people, q.tolerable):,}."
+
+
+def most_telling(evidence: Sequence[Evidence]) -> Evidence:
+    """Of the measure that tells a reader most, the first."""
+    (name,) = measure.telling((e.measure for e in evidence), 1)
+    return next(e for e in evidence if e.measure == name)
+
+
+def _summarise(evidence: Sequence[Evidence]) -> str:
+    """The most telling measure of what clients sent: value, trials, compared with what."""
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
-    quoted = verdict.by or (most_telling(real),)
-    parts = [f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted]
-    return " ".join([*parts, _name_largest(real)]).strip()
-
-
-def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
-    """What replays that are graded with one evidence gave, as a sentence; empty without any."""
-    replayed = find_replayed(e, real)
-    if replayed is None:
-        return ""
-    shown = f"{fmt.quantity(replayed.value, e.unit)} ({fmt.interval(replayed.interval, e.unit)}"
-    return f" Replays of such messages gave {shown}, {fmt.plural(replayed.trials, 'trial')})."
+    return f"{describe_evidence(most_telling(real))}. {_name_largest(real)}".strip()
 
 
 def describe_evidence(e: Evidence) -> str:
@@ -202,19 +233,19 @@ def _name_largest(real: Sequence[Evidence]) -> str:
     if len({e.condition["n"] for e in curve}) < 2 or not above:
         return ""
     largest = max(float(e.condition["n"]) for e in above)
-    best = find_sent(most_telling([e for e in above if float(e.condition["n"]) == largest]), real)
+    best = most_telling([e for e in above if float(e.condition["n"]) == largest])
     shown = f"{find_measure(best.measure).words} {fmt.quantity(best.value, best.unit)}"
     return f"The largest n at which it was seen to beat guessing is {largest:g} ({shown})."
 
 
 def write_headline(
-    findings: Sequence[Finding], questions: Sequence[Question], attacked: Sequence[Attacked] = ()
+    findings: Sequence[Finding], cells: Sequence[Cell], attacked: Sequence[Attacked] = ()
 ) -> Headline:
-    """The worst demonstrated finding; where there is none, whether every required question was answered.
+    """The worst finding; where nothing was found, whether every required question was answered.
 
     Before all, where it is so, that of what attacks claim nothing could be verified.
     """
-    found = _write_worst(findings, questions)
+    found = _write_worst(findings, cells)
     unverified = sum(a.unverified for a in attacked)
     if not unverified or any(a.file["status"] == "ran" for a in attacked):
         return found
@@ -226,28 +257,19 @@ def write_headline(
     return found.model_copy(update={"sentence": text})
 
 
-def _write_worst(findings: Sequence[Finding], questions: Sequence[Question]) -> Headline:
-    worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
+def _write_worst(findings: Sequence[Finding], cells: Sequence[Cell]) -> Headline:
+    worst = next((f for f in worst_first(findings) if f.is_demonstrated), None)
     if worst:
-        text = f"{worst.title}. {worst.summary}"
-        return Headline(severity=worst.severity, outcome=worst.outcome, sentence=text)
-    left = sum(q.is_open for q in questions)
-    if questions and not left:
-        text = "No leak was demonstrated; every required question was answered. That is not a proof of privacy."
-        if more := [f.id for f in findings if _shows_more(f)]:
-            text = "Every required question was answered, and no rule of the policy was met; more than guessing "
-            text += f"gives was found by {', '.join(more)}."
-        return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text)
+        return Headline(severity=worst.severity, sentence=f"{worst.title}. {worst.reason or worst.summary}")
+    left = sum(c.is_open for c in cells)
+    if cells and not left:
+        text = (
+            "Nobody is known to be hit, and every required question was answered. That is not a proof of privacy."
+        )
+        return Headline(severity=Severity.NONE, sentence=text)
     needed = fmt.plural(left, "required question is", "required questions are")
-    text = f"no leak was demonstrated, and {needed} open" if left else "nothing was asked"
-    return Headline(
-        severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=f"The audit is inconclusive: {text}."
-    )
-
-
-def _shows_more(finding: Finding) -> bool:
-    """Whether a measure is clear of its baselines on what clients sent."""
-    return any(clear(e) for e in finding.evidence if e.control == "none" and not is_replay(e))
+    text = f"nobody is known to be hit, and {needed} open" if left else "nothing was asked"
+    return Headline(severity=Severity.NONE, sentence=f"The audit cannot tell: {text}.")
 
 
 def list_unverified_claims(attacked: Sequence[Attacked]) -> list[UnverifiedAttack]:

@@ -1,16 +1,14 @@
 """What an audit does not say: limits of every audit, and every question of this one that nothing answered."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
-from fedaudit.reports import format as fmt
-from fedaudit.reports.questions import Question, State, count_by_aim
+from fedaudit.reports.questions import Cell, list_harms
 
 LIMITS = [
     "The audit answers the questions that its table marks as answered, by the attacks that are named there and "
     "with the adversaries they assume. Another attack, or one with more data or computing time, may find more.",
-    "Nothing here says that the method is safe. A result of *not demonstrated* means that an attack "
-    "which does find planted leaks found none in this run.",
+    "Nothing here says that the method is safe. Limits count people whom the attacks that ran hit in this run; "
+    "they say nothing of leaks that only another attack sees, of another run, or of other clients.",
 ]
 OF_SIMULATED = [
     "The federation was simulated from one seed. Other seeds, data and hyperparameters give other numbers; "
@@ -45,14 +43,9 @@ KEPT = (
     "the audit may have to be repeated and no longer; `fedaudit tools shred RUN` removes them and leaves the "
     "audit."
 )
-UNANSWERED = (
-    (State.NO_ATTACK, "fedaudit has no attack for {}"),
-    (State.NOT_ASKED, "No attack of this audit asked {}"),
-    (State.INCONCLUSIVE, "Attacks ran without an answer to {}"),
-)
 
 
-def list_limits(questions: Sequence[Question], *, simulated: bool, is_summed: bool = False) -> list[str]:
+def list_limits(cells: Sequence[Cell], *, simulated: bool, is_summed: bool = False) -> list[str]:
     """Limits as sentences: those of every audit, and what nothing answered in this one.
 
     `is_summed` says that secure aggregation leaves the server sums alone.
@@ -61,7 +54,7 @@ def list_limits(questions: Sequence[Question], *, simulated: bool, is_summed: bo
         *LIMITS,
         *(OF_SIMULATED if simulated else OF_RECORDED),
         *([SUMS_BELIEVED] if is_summed and not simulated else []),
-        *list_unanswered(questions),
+        *list_unanswered(cells),
         REPLAYED,
         OUTSIDE_SIMULATED if simulated else OUTSIDE_RECORDED,
         HIDDEN,
@@ -69,27 +62,10 @@ def list_limits(questions: Sequence[Question], *, simulated: bool, is_summed: bo
     ]
 
 
-def list_unanswered(questions: Sequence[Question]) -> Iterator[str]:
-    """A sentence for each way of standing open, with the number of questions by aim; the table names each."""
-    for state, words in UNANSWERED:
-        if left := [q for q in questions if q.state is state]:
-            text = words.format(fmt.plural(len(left), "question"))
-            yield f"{text} ({count_by_aim(left)}); the table of questions names each."
-
-
-def name_questions(questions: Sequence[Question]) -> list[str]:
-    """Questions in words, those of one aim and reader together: "membership, server: loss, model"."""
-    places = sorted(questions, key=_place)  # stable: artifacts keep their order
-    return [
-        f"{aim}, {observer}: {', '.join(dict.fromkeys(q.artifact for q in some))}"
-        for (aim, observer), some in groupby(places, key=_place)
-    ]
-
-
-def _place(q: Question) -> tuple[str, str]:
-    return str(q.aim), q.observer.replace("_", " ")
-
-
-def name_question(q: Question) -> str:
-    """One question in words."""
-    return f"{q.aim} by {fmt.name_observer(q.observer)} ({q.artifact})"
+def list_unanswered(cells: Sequence[Cell]) -> Iterator[str]:
+    """How many questions are open, and of what, as a sentence; nothing where none is."""
+    if left := [c for c in cells if not c.is_answered]:
+        are = "question is" if len(left) == 1 else "questions are"
+        yield (
+            f"{len(left):,} {are} open ({list_harms(left)}); the tables of questions say what is missing of each."
+        )

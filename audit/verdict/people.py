@@ -7,18 +7,18 @@ nothing of leaks that other attacks see, of another draw of the run, or of other
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedaudit.attacks.people import END, PeopleCount, Share
+from fedaudit.attacks.people import END, GroupCount, PeopleCount, Share
 from fedaudit.attacks.stats import FALSE_ALARMS
 from fedaudit.fl.runtime.distributions import beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
-from fedaudit.fl.threats.threat import Aim
-from fedaudit.reports.questions import State, count_allowed
+from fedaudit.fl.threats.threat import Harm
+from fedaudit.reports.questions import count_allowed
 
 IntArray = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -26,6 +26,12 @@ Floats = NDArray[np.float64]
 ALPHA = 0.05  # chance that U is too small
 DRAWN, LUCKY = 0.03, 0.02  # of it, where only some were tested: for the draw and the hits, and for luck
 PANEL, OTHERS = 0.04, 0.01  # chance that some L of a reader is too large: shared by the panel, and by all others
+UNLIKE = (
+    "its held-out people are not of the clients' own distribution (give some: truth/heldout, or setting "
+    "federation.holdout.own)"
+)
+GROUP = 4  # times the tolerable share of everybody may be hit in a group
+LEAST_OF_GROUP = 3  # people who may be: of a hundred groups some have lucky hits
 ALONE = 200  # people of a baseline that stands by itself; fewer are pooled with those held out
 LEAST_HELD_OUT = 300  # people, below which luck alone keeps most clean audits from a limit
 LEAST_SEEN = 0.5  # of planted people, below which an attack is blind
@@ -35,11 +41,20 @@ _REACH = 7  # standard deviations of a sum over a distribution; beyond lie 3e-12
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupBound:
+    """Of one group of people: so many an attack hit at least, and at most, because their data were in."""
+
+    name: str
+    people: int
+    at_least: int
+    at_most: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PeopleBound:
     """Of one attack: so many people it hit at least, and at most, because their data were in.
 
-    `reason` says why there is no upper limit, and is empty where there is one; `blind` why it answers nothing:
-    the attack was not seen to find anybody here.
+    `reason` says why it limits nothing, and is empty where it does; who was hit counts all the same.
     """
 
     at_least: int
@@ -47,19 +62,20 @@ class PeopleBound:
     people: int
     tested: int
     hits: int
+    net: float = 0.0  # hits less those by luck, of everybody if those who were not tested are like the others
+    groups: tuple[GroupBound, ...] = ()
     more: int | None = None  # people to test besides, for a tolerable limit; None: no number would do
     # where everybody was tested: people whom nobody trained on, for a threshold that would make it tolerable
     held_out: int | None = None
     reason: str = ""
-    blind: str = ""
 
 
-def judge_limits(at_least: int, at_most: int | None, people: int, tolerable: float) -> State:
-    """Demonstrated, bounded or inconclusive, where a share `tolerable` of the people may be hit."""
-    allowed = count_allowed(people, tolerable)
-    if at_least > allowed:
-        return State.DEMONSTRATED
-    return State.BOUNDED if at_most is not None and at_most <= allowed else State.INCONCLUSIVE
+def count_allowed_in_group(people: int, tolerable: float) -> int:
+    """How many people of a group may be hit: four times the tolerable share, and a few by luck in any group.
+
+    Nobody, where nobody is tolerable.
+    """
+    return max(LEAST_OF_GROUP, count_allowed(people, min(1.0, GROUP * tolerable))) if tolerable else 0
 
 
 def bound_below(hits: float, tested: int, luck: Share, alpha: float) -> int:
@@ -144,15 +160,17 @@ def bound_by_privacy(epsilon: float, delta: float, luck: float) -> float:
     return max(0.0, (most - luck) / (1 - luck))
 
 
-def find_luck(aim: Aim, clients: int) -> float:
+def find_luck(harm: Harm, clients: int) -> float:
     """The luck of a harm: the chance to hit somebody without their data.
 
-    One in a hundred is flagged or named by chance; a fact about a client is a bit, which half of all guesses
-    tell; a message is of each client alike.
+    One in a hundred is flagged or named by chance, and one in ten at the lower threshold; a fact about a
+    client is a bit, which half of all guesses tell; a message is of each client alike.
     """
-    if aim is Aim.ATTRIBUTE:
+    if harm in (Harm.ATTRIBUTE, Harm.CLIENT_FACT):
         return 0.5
-    return 1 / max(1, clients) if aim is Aim.LINKAGE else FALSE_ALARMS
+    if harm is Harm.LINKAGE:
+        return 1 / max(1, clients)
+    return FALSE_ALARMS.get(harm, FALSE_ALARMS[Harm.MEMBERSHIP])
 
 
 def share_unseen(clients: int) -> float:
@@ -166,20 +184,27 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     Clients of whom nobody was tested count whole. Where people were not drawn in proportion to their numbers, the
     client that was tested least decides, which is safe wherever the exposed are. Who stands behind a message of
     which every claim names somebody counts whole: nobody tried to claim more of it. `alpha` is that of the lower
-    limit; `tolerable` is the share of people that the policy tolerates; `more` is counted for it.
+    limits, half of it for everybody and half shared by the groups; `tolerable` is the share of people that the
+    policy tolerates; `more` is counted for it. Where held-out people are of another distribution, members may
+    score higher whatever was learnt of them, and nothing is known either way.
     """
     held = {client: count for client, count in people.held.items() if count}
     tested = {client: len(people.tested.get(client, ())) for client in held}
     hits = sum(len(rows) for rows in people.hit.values())
     total, drawn = sum(held.values()), sum(tested.values())
+    if not people.is_alike:
+        return PeopleBound(at_least=0, at_most=None, people=total, tested=drawn, hits=hits, reason=UNLIKE)
     baselines = list_baselines(people.luck, people.controls)
-    at_least = min(bound_below(hits, drawn, b, alpha) for b in baselines)
-    bare = PeopleBound(at_least=at_least, at_most=None, people=total, tested=drawn, hits=hits)
+    at_least = min(bound_below(hits, drawn, b, alpha / 2) for b in baselines)
+    groups = tuple(_bound_group(g, baselines, alpha / (2 * len(people.groups))) for g in people.groups)
+    bare = PeopleBound(at_least=at_least, at_most=None, people=total, tested=drawn, hits=hits, groups=groups)
     if not drawn:
         return replace(bare, reason="nobody was tested")
     if not people.luck.trials:
         return replace(bare, reason="no held-out person was scored, so that its luck is not known")
-    bare = replace(bare, blind=_explain_blindness(people, tested))
+    rate = people.luck.hits / people.luck.trials
+    bare = replace(bare, net=max(at_least, total / drawn * (hits - drawn * rate)))
+    bare = replace(bare, reason=_explain_blindness(people))
 
     def bound(hits: int, tested: int, people_read: int) -> int:
         return max(bound_above(hits, tested, people_read, b) for b in baselines)
@@ -192,7 +217,6 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     bounded = replace(bare, at_most=max(at_least, at_most))
     if tolerable is None or unclaimed:
         return bounded
-    rate = people.luck.hits / people.luck.trials
     allowed = count_allowed(total, tolerable)
     needed = count_needed_people(hits, even, total, lambda x, n: bound(x, n, total), most=allowed, luck=rate)
     if needed is not None:
@@ -200,6 +224,17 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
         return replace(bounded, more=more)
     held_out = count_needed_held_out(total, rate, allowed) if drawn == total else None
     return replace(bounded, held_out=held_out if held_out and held_out > people.luck.trials else None)
+
+
+def _bound_group(group: GroupCount, everybody: Sequence[Share], alpha: float) -> GroupBound:
+    """Of a group by its own luck: a class that always scores high accuses nobody of being exposed.
+
+    Where nobody held out is of the group, nothing is known from below; from above, luck is that of everybody.
+    """
+    own = list_baselines(group.luck) if group.luck.trials else []
+    at_least = min((bound_below(group.hits, group.tested, b, alpha) for b in own), default=0)
+    at_most = max(bound_above(group.hits, group.tested, group.tested, b) for b in own or everybody)
+    return GroupBound(name=group.name, people=group.tested, at_least=at_least, at_most=max(at_least, at_most))
 
 
 def count_needed_held_out(people: int, rate: float, most: int) -> int | None:
@@ -233,18 +268,14 @@ def count_needed_people(
     return tested + (_search_last(people - tested, leaves_open) + 1 if leaves_open(0) else 0)
 
 
-def _explain_blindness(people: PeopleCount, tested: Mapping[int, int]) -> str:
-    """Where an attack was not seen to find planted people, in words; empty where it was at every client."""
-    unplanted = [c for c in tested if tested[c] and not people.planted.get(c, Share()).trials]
-    if unplanted:
-        where = f"client {unplanted[0]}" if len(unplanted) == 1 else f"{len(unplanted)} of {len(tested)} clients"
-        return f"no leak was planted through the code of {where}"
+def _explain_blindness(people: PeopleCount) -> str:
+    """Where an attack missed people who were planted for it, in words; empty where it was not seen to."""
     total = sum(people.planted.values(), Share())
     blind = sum(p.hits < LEAST_SEEN * p.trials for p in people.planted.values())
-    if not blind and bound_sensitivity(total):
+    if not total.trials or (not blind and bound_sensitivity(total)):
         return ""
     at = f", and fewer than half at {blind} of {len(people.planted)} clients" if blind else ""
-    return f"it found {total.hits:,.3g} of {total.trials:,.3g} planted people{at}"
+    return f"it is blind here: it found {total.hits:,.3g} of {total.trials:,.3g} planted people{at}"
 
 
 def _check(hits: float, tested: int, people: int) -> None:

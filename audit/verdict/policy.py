@@ -1,14 +1,15 @@
-"""The policy: a versioned file of rules that turns evidence into an outcome, a severity and a reason.
+"""The policy: a versioned file that says how much of a harm is tolerable, what must be answered, and by whom.
 
-Every rule names a measure, a threshold on the end of its interval that speaks against the attack,
-and why the threshold is where it is. Files lie in audit/policy/; a config may name another by path.
+No attack is graded by it: how many people an attack hit is counted (audit/verdict/people.py), and what is seen or
+proved carries its own severity, which a policy may override. Files lie in audit/policy/; a config may name
+another by path.
 """
 
 import hashlib
 import importlib.resources
 import json
-import math
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -19,70 +20,37 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.fl.threats.threat import Aim, Harm, Position
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import PolicyLine, Severity
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
-from fedaudit.reports.result import PolicyRule as RuleRecord
-from fedaudit.reports.result import Severity
 
-Statistic = Literal["value", "excess", "residual_risk"]
-MOST_TOLERABLE = 0.05  # of people, in any policy
-FLOOR_AIMS = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION, Aim.RECONSTRUCTION)
+MOST_TOLERABLE = 0.05  # of people, or answers, in any policy
+MOST_TOLERABLE_DIFFUSE = 0.15  # of people who stand out among ten
+FLOOR_HARMS = (Harm.RECORD, Harm.RECONSTRUCTION, Harm.MEMBERSHIP, Harm.DIFFUSE, Harm.ATTRIBUTE)
 FLOOR_OBSERVERS = (Position.SERVER, Position.CLIENT, Position.PUBLIC)  # whom no policy may leave out
+MODEL_AIMS = tuple(a for a in Aim if not a.is_against_people)
 
 
-class Condition(Group):
-    """One threshold on one measure."""
+class Override(Group):
+    """Another severity for what is seen or proved, by the id of its finding."""
 
-    measure: str = Field(description="a measure's name or a pattern such as tpr_at_fpr_*")
-    statistic: Statistic = Field(description="value, excess or residual_risk")
-    at_least: float | None = Field(default=None, description="smallest value for which it holds")
-    above: float | None = Field(default=None, description="it holds for any larger value")
-    units: tuple[str, ...] = Field(default=(), description="only evidence in these units")
-
-    @model_validator(mode="after")
-    def _one_threshold(self) -> "Condition":
-        if (self.at_least is None) == (self.above is None):
-            raise ValueError("must have at_least or above, one of them")
-        return self
-
-    def holds(self, number: float) -> bool:
-        if self.at_least is not None:
-            return number >= self.at_least
-        return self.above is not None and number > self.above
-
-    def words(self) -> str:
-        statistic = "" if self.statistic == "value" else f" {self.statistic.replace('_', ' ')}"
-        sign, threshold = (">=", self.at_least) if self.at_least is not None else (">", self.above)
-        assert threshold is not None
-        shown = "infinity" if math.isinf(threshold) else f"{threshold:g}"
-        units = f" (unit {' or '.join(self.units)})" if self.units else ""
-        name = "any measure" if self.measure == "*" else self.measure
-        return f"{name}{units}{statistic} {sign} {shown}"
-
-
-class Rule(Group):
-    """A severity for evidence that meets all conditions in one place."""
-
-    id: str = Field(description="a name that findings cite")
-    severity: Severity = Field(description="critical, high, medium or low")
-    all: tuple[Condition, ...] = Field(min_length=1, description="conditions that must all hold")
-    reason: str = Field(min_length=10, description="why the threshold is where it is")
-
-    def words(self) -> str:
-        return " and ".join(c.words() for c in self.all)
+    id: str = Field(description="of findings, or a pattern such as lint-L1*")
+    severity: Severity = Field(description="critical, high, medium, low or none")
+    reason: str = Field(min_length=10, description="why")
 
 
 class DeploymentBar(Group):
-    """Which demonstrated findings forbid a deployment."""
+    """What forbids a deployment besides people who are exposed."""
 
-    not_ready: Severity = Field(description="a demonstrated finding of this severity or a worse one forbids it")
+    not_ready: Severity = Field(description="the lowest severity, of what is seen or proved, that forbids it")
     reason: str = Field(min_length=10, description="why")
 
 
 class Demand(Group):
-    """Questions that must be answered, or accepted by name, before a verdict is given."""
+    """Questions that must be answered before a verdict is given."""
 
-    aims: tuple[Aim, ...] = Field(min_length=1, description="what is asked")
+    harms: tuple[Harm, ...] = Field(min_length=1, description="what is asked")
     observers: tuple[Position, ...] = Field(
         default=tuple(Position), description="who could read it; left out: all"
     )
@@ -93,10 +61,18 @@ class Demand(Group):
 
 
 class Tolerance(Group):
-    """The share of people, or of a model's answers, up to which a question is bounded."""
+    """The share of people up to which a harm is tolerable."""
 
-    aims: tuple[Aim, ...] = Field(min_length=1, description="of these questions")
-    share: float = Field(ge=0, le=MOST_TOLERABLE, description="of all people of the run")
+    harms: tuple[Harm, ...] = Field(min_length=1, description="of these harms")
+    share: float = Field(ge=0, le=MOST_TOLERABLE_DIFFUSE, description="of all people of the run")
+    reason: str = Field(min_length=10, description="why")
+
+
+class ModelDemands(Group):
+    """What declared attackers, or absence, may cost the model; what nobody measured is open."""
+
+    aims: tuple[Aim, ...] = Field(min_length=1, description="what must be answered")
+    share: float = Field(ge=0, le=MOST_TOLERABLE, description="of the model's answers")
     reason: str = Field(min_length=10, description="why")
 
 
@@ -104,12 +80,13 @@ class Demands(Group):
     """What a verdict waits for, and how much of a harm is tolerable."""
 
     required: tuple[Demand, ...] = Field(min_length=1, description="questions that must be answered")
-    tolerable: tuple[Tolerance, ...] = Field(min_length=1, description="shares of people, by aim")
+    tolerable: tuple[Tolerance, ...] = Field(min_length=1, description="shares of people, by harm")
+    of_model: ModelDemands = Field(description="what is asked of the model")
 
     @model_validator(mode="after")
     def _asks_what_nobody_may_leave_out(self) -> "Demands":
         for observer in FLOOR_OBSERVERS:
-            if lacking := [a for a in FLOOR_AIMS if not self.requires(a, observer, are_persons=False)]:
+            if lacking := [h for h in FLOOR_HARMS if not self.requires(h, observer, are_persons=False)]:
                 raise ValueError(
                     f"required must ask {', '.join(lacking)} of the {observer}: what a policy does not ask it "
                     "cannot call ready (a single question is accepted by a waiver)"
@@ -117,30 +94,35 @@ class Demands(Group):
         return self
 
     @model_validator(mode="after")
-    def _tolerates_every_aim_once(self) -> "Demands":
-        given = [a for t in self.tolerable for a in t.aims]
-        if lacking := [a for a in Aim if given.count(a) != 1]:
+    def _tolerates_every_harm_once(self) -> "Demands":
+        given = [h for t in self.tolerable for h in t.harms]
+        if lacking := [h for h in Harm if given.count(h) != 1]:
             raise ValueError(
-                f"tolerable must name each aim once, and names {lacking[0]} {given.count(lacking[0])} times"
+                f"tolerable must name each harm once, and names {lacking[0]} {given.count(lacking[0])} times"
             )
+        for t in self.tolerable:
+            if t.share > MOST_TOLERABLE and set(t.harms) != {Harm.DIFFUSE}:
+                raise ValueError(
+                    f"tolerable is at most {MOST_TOLERABLE} but of {Harm.DIFFUSE}, got {t.share} of "
+                    f"{', '.join(t.harms)}"
+                )
         return self
 
-    def requires(self, aim: Aim, observer: str, are_persons: bool) -> bool:
+    def requires(self, harm: Harm, observer: str, are_persons: bool) -> bool:
         """Whether a verdict waits for such a question."""
         return any(
-            aim in d.aims and observer in d.observers and (d.where == "everywhere" or are_persons)
+            harm in d.harms and observer in d.observers and (d.where == "everywhere" or are_persons)
             for d in self.required
         )
 
-    def tolerate(self, aim: Aim) -> float:
-        """Share up to which a question with that aim is bounded."""
-        return next(t.share for t in self.tolerable if aim in t.aims)
+    def tolerate(self, harm: Harm) -> float:
+        """Share up to which a harm is tolerable."""
+        return next(t.share for t in self.tolerable if harm in t.harms)
 
 
 class PanelRow(Group):
     """Attacks that must have run on what they are about, before there is an upper limit."""
 
-    aims: tuple[Aim, ...] = Field(min_length=1, description="of these questions")
     attacks: tuple[str, ...] = Field(min_length=1, description="names of attacks, as they come with fedaudit")
     kinds: tuple[str, ...] = Field(
         default=(), description="of messages; left out: all that the attacks are about"
@@ -152,21 +134,21 @@ class PanelRow(Group):
     )
     reason: str = Field(min_length=10, description="why")
 
-    def names(self, aim: Aim, kind: str, fewest: int | None) -> bool:
-        """Whether it is about such a question, where no client holds fewer than `fewest` (None: unknown)."""
+    def names(self, kind: str, fewest: int | None) -> bool:
+        """Whether it is about such messages, where no client holds fewer than `fewest` (None: unknown)."""
         is_small = self.most_examples is None or fewest is None or fewest <= self.most_examples
-        return aim in self.aims and (not self.kinds or kind in self.kinds) and is_small
+        return (not self.kinds or kind in self.kinds) and is_small
 
 
 class Panel(Group):
-    """The attacks without all of which there is no upper limit, by aim and kind of message."""
+    """The attacks without all of which there is no upper limit, by kind of message."""
 
     number: int = Field(ge=1, description="raised with every change")
     rows: tuple[PanelRow, ...] = Field(min_length=1, description="a list of rows")
 
-    def list_attacks(self, aim: Aim, kind: str, fewest: int | None = None) -> list[str]:
-        """Their names. Whoever asks selects those that can read that kind."""
-        named = (row.attacks for row in self.rows if row.names(aim, kind, fewest))
+    def list_attacks(self, kind: str, fewest: int | None = None) -> list[str]:
+        """Their names. Whoever asks selects those that have the aim and can read that kind."""
+        named = (row.attacks for row in self.rows if row.names(kind, fewest))
         return [*dict.fromkeys(name for some in named for name in some)]
 
     @property
@@ -177,11 +159,10 @@ class Panel(Group):
 
 
 class GradingPolicy(Group):
-    """A whole policy; rules are tried from the severest down."""
+    """A whole policy."""
 
     name: str = Field(description="of the policy")
-    version: str = Field(description="raised with every change of a rule")
-    rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
+    version: str = Field(description="raised with every change")
     decision: DeploymentBar | None = Field(
         default=None, description="what forbids a deployment; left out: by default"
     )
@@ -189,21 +170,16 @@ class GradingPolicy(Group):
         default=None,
         description="what must be answered, and what is tolerable; left out: as in the default policy",
     )
-
     panel: Panel | None = Field(
         default=None, description="attacks without which nothing is limited, besides those of the default policy"
     )
-
-    @model_validator(mode="after")
-    def _distinct(self) -> "GradingPolicy":
-        ids = [r.id for r in self.rules]
-        if twice := [i for i in ids if ids.count(i) > 1]:
-            raise ValueError(f"must have rules of different ids, got {twice[0]!r} twice")
-        return self
+    facts: tuple[Override, ...] = Field(
+        default=(), description="other severities of what is seen or proved; the first that fits counts"
+    )
 
     @property
     def bar(self) -> Severity:
-        """The lowest severity that forbids a deployment."""
+        """The lowest severity of what is seen or proved that forbids a deployment."""
         found = self.decision or load_policy("default").decision
         assert found is not None, "the default policy has one"
         return found.not_ready
@@ -224,19 +200,37 @@ class GradingPolicy(Group):
             return ours
         return ours.model_copy(update={"rows": (*ours.rows, *self.panel.rows)})
 
-    def worst_first(self) -> list[Rule]:
-        """The order in which rules are tried; of one severity, as in the file."""
-        return sorted(self.rules, key=lambda r: -r.severity.rank)
+    def find_override(self, finding: str) -> Override | None:
+        """What it says of a finding's severity."""
+        return next((o for o in self.facts if fnmatchcase(finding, o.id)), None)
 
     def record(self) -> PolicyRecord:
         """As the report prints it."""
-        rules = [
-            RuleRecord(id=r.id, severity=r.severity, when=r.words(), reason=" ".join(r.reason.split()))
-            for r in self.worst_first()
+        demands = self.demands
+        tolerable = [
+            (f"{', '.join(h.label for h in t.harms)}: at most {fmt.percent(t.share)} of people", t.reason)
+            for t in demands.tolerable
         ]
+        required = [
+            (f"must be answered: {', '.join(h.label for h in d.harms)}", d.reason) for d in demands.required
+        ]
+        model = demands.of_model
+        lost = (
+            f"{', '.join(model.aims)}: at most {fmt.percent(model.share)} of the model's answers",
+            model.reason,
+        )
         panel = self.whole_panel
+        needed = [(f"must have run: {', '.join(row.attacks)}", row.reason) for row in panel.rows]
+        overrides = [(f"{o.id} is {o.severity}", o.reason) for o in self.facts]
         return PolicyRecord(
-            name=self.name, version=self.version, rules=rules, panel=panel.number, panel_sha256=panel.sha256
+            name=self.name,
+            version=self.version,
+            lines=[
+                PolicyLine(what=what, reason=" ".join(reason.split()))
+                for what, reason in (*tolerable, *required, lost, *needed, *overrides)
+            ],
+            panel=panel.number,
+            panel_sha256=panel.sha256,
         )
 
 
@@ -274,10 +268,11 @@ def _load_own(name: str) -> GradingPolicy:
 
 def _read(path: Path) -> GradingPolicy:
     data = read_yaml(path)
-    if isinstance(data, Mapping) and isinstance(data.get("decision"), list):
+    if isinstance(data, Mapping) and "rules" in data:
         raise UserError(
-            f"{path}: decision is a list of grounds, as policies before version 14 had it",
-            hint="write `decision: {not_ready: high, reason: ...}`, and what must be answered under `questions`, "
-            "as audit/policy/default.yaml does",
+            f"{path}: rules on measures, as policies before version 19 had them, grade nothing any more",
+            hint="say how many people are tolerable under `questions.tolerable`, and what is seen or "
+            "proved under "
+            "`facts`, as audit/policy/default.yaml does",
         )
     return validate(GradingPolicy, data, path)

@@ -1,435 +1,442 @@
-"""Questions: what an audit asks of a federation, and how each stands. The one table of coverage.
+"""Questions: who reads what, by what can happen to people; and how each stands. The one table of coverage.
 
-Questions follow from the wire: what was sent, who could read it, and what may be asked of such a kind
-(audit/verdict/aims.py). Attacks, bounds and what else an audit has answer them; leaving an attack out changes an
-answer and never a question.
+A question is a reader and a harm. It follows from what was sent: leaving an attack out changes an answer and
+never a question. Each has two limits of one quantity, the people who are hit because their data were in:
 
-* demonstrated: an attack hit more people than is tolerable, or succeeded on recorded messages.
-* bounded: no more than is tolerable are hit by any attack, and every attack of the policy's panel was among
-  them; or a verified epsilon, or a message held against what it must be, says so.
-* inconclusive: it was asked, and the limit is too large or there is none.
-* not asked: an attack exists, and was left out, failed to find a recorded round, or did not open the kind.
-* no attack: none exists here for this kind and such examples, or none of those could work.
+* L, from below, by any attack;
+* U, from above, by a complete panel: all attacks that the policy names for each kind of message that is read have
+  run on all of it, counted people, and were not seen to be blind. A verified epsilon may lower it, and so may a
+  message that was held against what it must be. U is never smaller than L.
 
-An attack runs once on a message and answers for everybody who reads that message.
+Exposed: L is more than is tolerable, or that of a group is, or an epsilon is refuted by it. Clear: U is no more
+than is tolerable, nor that of any group. Open: neither, with what is missing. An attack runs once on a message
+and answers for everybody who reads that message.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
-from fedaudit.attacks.attack import Card
-from fedaudit.audit.observer.reach import Reach, Rounds
-from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
-from fedaudit.audit.verdict.attempts import Attempt, is_about, list_fitting
-from fedaudit.audit.verdict.fact_answers import (
-    answer_by_check,
-    describe_constancy,
-    describe_true_numbers,
-    mention_plays,
-)
-from fedaudit.audit.verdict.people import PeopleBound, bound_people, judge_limits, share_alpha
+from fedaudit.audit.checks._check import ENOUGH
+from fedaudit.audit.observer.reach import Rounds
+from fedaudit.audit.verdict.attempts import Attempt, is_about
+from fedaudit.audit.verdict.exact import find_exact
+from fedaudit.audit.verdict.people import PeopleBound, bound_people, count_allowed_in_group, share_alpha
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.privacy_answers import PrivacyLimit, limit_by_privacy, mention_declared
-from fedaudit.audit.verdict.scene import Answers, Scene, describe_rounds, find_reach, list_twins
-from fedaudit.fl.artifact import Channel
+from fedaudit.audit.verdict.scene import Answers, Reading, Scene, describe_rounds, list_twins
+from fedaudit.audit.verdict.severity import rate_people
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.fl.threats.threat import Harm, Position
 from fedaudit.reports import format as fmt
-from fedaudit.reports.questions import MESSAGES, Question, State
-from fedaudit.reports.result import Outcome
+from fedaudit.reports.questions import GroupLimits, Question, State, count_allowed
+from fedaudit.reports.result import Outcome, Severity
 
 MOST_LACKING = 3  # attacks of the panel that a sentence names
+PRESENCE = "whether and when a client sends"
 
 
 def list_questions(scene: Scene, demands: Demands) -> list[Question]:
     """Everything that is asked of people's data, unanswered; the same before a run and after it."""
-    questions = []
-    for reach, channels in scene.traffic.paths.items():
-        is_sum = reach.kind == Kind.AGGREGATE
-        awaited = _list_summed_aims(scene) if is_sum else dict(list_aims(reach.kind, channels, scene.modality))
-        for aim, waits in awaited.items():
-            questions.append(
-                _make_question(
-                    aim,
-                    reach.position,
-                    str(reach.kind),
-                    waits and demands.requires(aim, reach.position, scene.are_persons),
-                )
-            )
-    if any(scene.traffic.kinds.get(c) for c in FROM_CLIENTS):
-        needed = demands.requires(Aim.LINKAGE, Position.SERVER, scene.are_persons) and scene.are_persons
-        questions.append(_make_question(Aim.LINKAGE, Position.SERVER, MESSAGES, needed))
-    for q in questions:
-        q.tolerable = demands.tolerate(q.aim)
-        sent = scene.find_rounds(find_reach(q)).sent if q.kind != MESSAGES else frozenset[int]()
-        q.rounds = describe_rounds(sent, sent)
-    return questions
-
-
-def _list_summed_aims(scene: Scene) -> dict[Aim, bool]:
-    """Of a sum is asked what is asked of what it sums, as a client would have sent it."""
-    aims: dict[Aim, bool] = {}
-    for kind in sorted(scene.traffic.summed):
-        for aim, waits in list_aims(kind, (Channel.UPLINK,), scene.modality):
-            aims[aim] = aims.get(aim, False) or waits
-    return {aim: aims[aim] for aim in Aim if aim in aims}
-
-
-def _make_question(aim: Aim, position: str, kind: str, required: bool) -> Question:
-    return Question(
-        id=f"{aim}.{position}.{kind}",
-        aim=aim,
-        observer=str(position),
-        kind=kind,
-        rounds="",
-        required=required,
-        state=State.NO_ATTACK,
-        why=f"fedaudit has no attack with this aim on {kind.replace('_', ' ')}",
-    )
+    return [
+        Question(
+            id=f"{harm}.{position}",
+            harm=harm,
+            observer=str(position),
+            kinds=[str(r.reach.kind) for r in readings],
+            required=(not readings or any(r.waits for r in readings))
+            and demands.requires(harm, position, scene.are_persons)
+            and (harm is not Harm.LINKAGE or scene.are_persons),
+            state=State.OPEN,
+            why="no attack was tried",
+            tolerable=demands.tolerate(harm),
+            people=len(scene.clients) if harm is Harm.CLIENT_FACT else scene.people,
+        )
+        for (position, harm), readings in scene.list_readings().items()
+    ]
 
 
 class Lacking(NamedTuple):
-    """An attack of the panel that limits nothing of what a question is about."""
+    """An attack of the panel that limits nothing of a kind of message that is read."""
 
-    name: str
-    why: str
+    name: str  # empty: there is none for that kind
+    kind: str
+    why: str  # without a name, what there is none for
     is_left_out: bool = False
     ran: bool = False  # on all of it
 
 
+class Shown(NamedTuple):
+    """What one attack did to most people, in the question that it speaks on most."""
+
+    severity: Severity
+    question: Question
+    bound: PeopleBound
+
+
+class Answered(NamedTuple):
+    """Of one table its questions, and by attack what it showed, where it counts people."""
+
+    questions: list[Question]
+    shown: Mapping[str, Shown]
+
+
+def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> Answered:
+    """The same questions with their states, and what each attack showed in them."""
+    readings = {f"{harm}.{position}": some for (position, harm), some in scene.list_readings().items()}
+    asked = [_Cell(q, readings[q.id], scene, answers) for q in questions]
+    for observer in {c.question.observer for c in asked}:
+        mine = [c for c in asked if c.question.observer == observer]
+        # a reader's attacks look so often, whichever of them ran
+        panel, others = sum(c.panel_looks for c in mine), sum(c.other_looks for c in mine)
+        for cell in mine:
+            cell.bound(panel, others)
+    shown: dict[str, Shown] = {}
+    for cell in asked:
+        for attack, found in cell.list_shown():
+            if attack not in shown or _weigh(found) > _weigh(shown[attack]):
+                shown[attack] = found
+    return Answered([c.answer() for c in asked], shown)
+
+
+def _weigh(shown: Shown) -> tuple[int, bool, int, float]:
+    """What is severe first, of that what is not mild; where nobody is hit for sure, who is hit most."""
+    rank, bound = shown.severity.rank, shown.bound
+    return rank, rank > 0 and not shown.question.harm.is_mild, bound.at_least, bound.net
+
+
 def list_lacking(questions: Sequence[Question], scene: Scene, answers: Answers) -> dict[str, list[Lacking]]:
     """By question which attacks of the panel say nothing of it, so that it has no upper limit by attacks."""
-    found = {}
-    for q in questions:
-        panel = _list_panel(q, scene, answers)
-        reach = find_reach(q) if panel else None
-        rounds = scene.find_rounds(reach) if reach else Rounds()
-        lacking = [x for n in panel if reach and (x := _find_lacking(n, reach, rounds, scene, answers))]
-        found[q.id] = lacking if panel else [Lacking("", "no attack of the panel is about it")]
-    return found
+    readings = {f"{harm}.{position}": some for (position, harm), some in scene.list_readings().items()}
+    return {q.id: _Cell(q, readings[q.id], scene, answers).lacking for q in questions}
 
 
-def _list_panel(q: Question, scene: Scene, answers: Answers) -> list[str]:
-    """Names of the panel's attacks on a question."""
-    fitting = _list_fitting(q, answers.shipped, scene)
-    return [n for n in answers.panel.list_attacks(q.aim, q.kind, scene.fewest) if n in fitting]
+class _Read(NamedTuple):
+    """A kind that is read, with what an audit has on it."""
+
+    reading: Reading
+    rounds: Rounds
+    exact: str  # why nothing of anybody's is in it; empty where that is not known
+    panel: list[str]  # names of attacks
+    fitting: list[str]  # all that come with fedaudit
 
 
-def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> list[Question]:
-    """The same questions with their states."""
-    fitting = {q.id: _list_fitting(q, answers.shipped, scene) for q in questions}
-    panels = {q.id: _list_panel(q, scene, answers) for q in questions}
-    return [
-        _answer(
-            q,
-            scene,
-            answers,
-            panels[q.id],
-            # a reader's attacks look so often, whichever of them ran
-            panel_looks=sum(len(panels[o.id]) for o in questions if o.observer == q.observer),
-            other_looks=sum(len(fitting[o.id]) for o in questions if o.observer == q.observer),
-        )
-        for q in questions
-    ]
+class _Cell:
+    """One question while it is answered."""
 
+    def __init__(self, question: Question, readings: Sequence[Reading], scene: Scene, answers: Answers) -> None:
+        self.question, self._scene, self._answers = question, scene, answers
+        self._reads = [self._look_up(r) for r in readings]
+        self._aims = {aim for r in readings for aim in r.aims}
+        self._bounds: dict[tuple[str, Kind], PeopleBound] = {}
 
-def _list_fitting(q: Question, cards: Mapping[str, Card], scene: Scene) -> list[str]:
-    """Names of the attacks that can ask a question of whoever reads the same message."""
-    if q.kind == MESSAGES:
-        return []
-    places = list_twins(find_reach(q), scene.traffic)
-    return [
-        name
-        for name, card in cards.items()
-        if scene.modality in card.modality
-        and any(is_about(card, q.aim, place) for place in places)
-        and not scene.traffic.missing(card, "")
-    ]
-
-
-def _answer(
-    q: Question, scene: Scene, answers: Answers, panel: Sequence[str], *, panel_looks: int, other_looks: int
-) -> Question:
-    if q.kind == MESSAGES:
-        why = "fedaudit has no attack on the fact that a client sends a message, or on when it does"
-        return q.model_copy(update={"why": why})
-    reach = find_reach(q)
-    rounds = scene.find_rounds(reach)
-    places = list_twins(reach, scene.traffic)
-    asking = [a for a in answers.attempts if any(a.covers(q.aim, place) for place in places)]
-    read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
-        rounds.sent or _read_all(asking, reach)
-    )
-    if asking:
-        q = q.model_copy(
-            update={"rounds": describe_rounds(read, rounds.sent or read), "findings": [a.id for a in asking]}
-        )
-    lacking = [x for n in panel if (x := _find_lacking(n, reach, rounds, scene, answers))]
-    if asking and asking[0].outcome is None:
-        names = ", ".join(a.id for a in asking)
-        why = f"to be asked by {names}{_describe_lacking(lacking, answers, '; no limit without ')}"
-        return q.model_copy(update={"state": State.NOT_ASKED, "why": why})
-    own = [a.id for a in answers.attempts if not a.shipped]
-    bounds = {
-        a.id: bound_people(
-            people,
-            alpha=share_alpha(
-                is_panel=a.shipped in panel,
-                looks=panel_looks if a.shipped in panel else other_looks,
-                place=0 if a.shipped else own.index(a.id) + 1,
-            ),
-            tolerable=q.tolerable,
-        )
-        for a in asking
-        if (people := a.find_people(reach.kind))
-    }
-    found = _Limits(q, scene, answers, panel, lacking, bounds)
-    shown = [a.id for a in asking if a.has_shown(reach.kind)]
-    exact = _answer_exactly(q, reach, rounds, scene, answers)
-    known = found.fields | ({"at_most": max(0, found.at_least)} if exact else {})
-    if answer := answer_by_check(q, answers.findings):
-        return q.model_copy(update=known | answer)
-    state = judge_limits(found.at_least, known["at_most"], found.people, q.tolerable)
-    if shown or state is State.DEMONSTRATED or found.refuted:
-        return q.model_copy(update=known | {"state": State.DEMONSTRATED} | found.describe_exposed(shown))
-    if exact or state is State.BOUNDED:
-        return q.model_copy(update=known | {"state": State.BOUNDED, "why": exact or found.why})
-    if not asking:
-        q = q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))
-    else:
-        q = q.model_copy(update=known | {"state": State.INCONCLUSIVE} | found.describe_open(asking))
-    if _can_noise_answer(q, panel, lacking):
-        q = mention_declared(q, answers.limits, scene.people, len(scene.clients))
-    return mention_plays(q, answers.find_constant(reach, scene))
-
-
-def _can_noise_answer(q: Question, panel: Sequence[str], lacking: Sequence[Lacking]) -> bool:
-    """Whether an epsilon answers: in the place of attacks that see nothing, and of none that did not run.
-
-    Code may write a record past the noise, so there somebody must have looked.
-    """
-    return all(x.ran for x in lacking) and (bool(panel) or q.aim is not Aim.EXFILTRATION)
-
-
-def _answer_exactly(q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers) -> str:
-    """Why nothing of anybody's can be in any round of what was sent; empty where that is not known."""
-    if not rounds.sent:
-        return ""
-    if q.aim is Aim.EXFILTRATION and reach.kind in answers.checked and rounds.sent == rounds.kept:
-        return describe_true_numbers()
-    channels = scene.traffic.paths[reach]
-    if not FROM_CLIENTS & channels:  # made of what the server knows of clients, which is all of this
-        known = [(c, k) for c in (*FROM_CLIENTS, Channel.OBSERVED) for k in scene.traffic.kinds.get(c, ())]
-    elif channels == {Channel.UPLINK} or reach.kind.control_plane:
-        known = [(c, reach.kind) for c in channels & FROM_CLIENTS]
-    else:
-        return ""
-
-    def is_constant(channel: Channel, kind: Kind) -> bool:
-        found, constant = scene.rounds.get((channel, kind), Rounds()), answers.constant.get(kind)
-        if constant is None or not constant.is_enough:
-            return False
-        return found.sent <= (found.kept - found.unread) & frozenset(constant.rounds)
-
-    if not known or not all(is_constant(c, k) for c, k in known):
-        return ""
-    return describe_constancy(min((answers.constant[k] for _, k in known), key=lambda c: c.plays))
-
-
-class _Limits:
-    """What the attacks that count people, and an epsilon, say of one question."""
-
-    def __init__(
-        self,
-        q: Question,
-        scene: Scene,
-        answers: Answers,
-        panel: Sequence[str],
-        lacking: Sequence[Lacking],
-        bounds: Mapping[str, PeopleBound],
-    ) -> None:
-        self._q, self._answers, self._panel, self._lacking, self._bounds = q, answers, panel, lacking, bounds
-        ids = {a.shipped: a.id for a in answers.attempts if a.id in bounds}
-        self._blind = {ids[n]: bounds[ids[n]].blind for n in panel if n in ids and bounds[ids[n]].blind}
-        self.people = scene.people or max((b.people for b in bounds.values()), default=0)
-        self._lowest = max(bounds, key=lambda i: bounds[i].at_least, default="")
-        self.at_least = bounds[self._lowest].at_least if bounds else 0
-        limited = {i: b for i, b in bounds.items() if b.at_most is not None}
-        self._widest = max(limited, key=lambda i: limited[i].at_most or 0, default="")
-        is_whole = bool(panel and limited) and not lacking and not self._blind
-        at_most = limited[self._widest].at_most if is_whole else None
-        self.refuted: PrivacyLimit | None = None
-        self.by_privacy: PrivacyLimit | None = None
-        if _can_noise_answer(q, panel, lacking):
-            limit = limit_by_privacy(q, answers.limits, self.people, len(scene.clients))
-            if limit and self.at_least > limit.at_most:
-                self.refuted = limit
-            elif limit and (at_most is None or limit.at_most < at_most):
-                self.by_privacy, at_most = limit, limit.at_most
-        self.at_most = None if at_most is None else max(at_most, self.at_least)
+    def _look_up(self, reading: Reading) -> _Read:
+        """What the audit has on one kind."""
+        scene, answers = self._scene, self._answers
+        places = list_twins(reading.reach, scene.traffic)
+        fitting = [
+            name
+            for name, card in answers.shipped.items()
+            if scene.modality in card.modality
+            and any(is_about(card, reading.aims, place) for place in places)
+            and not scene.traffic.missing(card, "")
+        ]
+        rounds = scene.find_rounds(reading.reach)
+        panel = [n for n in answers.panel.list_attacks(reading.reach.kind, scene.fewest) if n in fitting]
+        exact = find_exact(self.question.harm, reading, rounds, scene, answers)
+        return _Read(reading, rounds, exact, panel, fitting)
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """Fields of the question."""
-        return {
-            "at_least": self.at_least,
-            "at_most": self.at_most,
-            "people": self.people,
-            "is_refuting": self.refuted is not None,
-        }
+    def panel_looks(self) -> int:
+        return sum(len(r.panel) for r in self._reads)
 
     @property
-    def why(self) -> str:
-        """What a tolerable upper limit rests on."""
-        return self.by_privacy.why if self.by_privacy else self._describe(self._widest)
+    def other_looks(self) -> int:
+        return sum(len(r.fitting) for r in self._reads)
 
-    def _describe(self, attack: str) -> str:
-        """What an attack found of those it tested, and how many people that leaves."""
-        b = self._bounds[attack]
-        nobody = "None of" if not b.hits else f"{b.hits:,} of"
-        were = "were" if b.hits > 1 else "was"
-        tested = f"{nobody} {fmt.plural(b.tested, 'person', 'people')} tested {were} hit by {attack}"
-        if self.at_most is None:
-            return tested
-        return (
-            f"{tested}; at most {self.at_most:,} of {self.people:,} are, net of luck, by any attack of the panel"
-        )
-
-    def describe_exposed(self, shown: Sequence[str]) -> dict[str, Any]:
-        """Fields of a question whose harm was seen."""
-        first = shown[0] if shown else self._lowest
-        rest = [i for i in self._q.findings if i not in shown and i != first]
-        why = f"{first} succeeded on recorded messages"
-        if not shown or self.at_least:
-            b = self._bounds[self._lowest]
-            why = (
-                f"{self._lowest} hit {b.hits:,} of {fmt.plural(b.tested, 'person', 'people')} tested, at least "
-                f"{b.at_least:,} of them because their data were in"
+    @cached_property
+    def asking(self) -> list[Attempt]:
+        """Attacks that read something of it."""
+        return [
+            a
+            for a in self._answers.attempts
+            if any(
+                a.covers(r.reading.aims, list_twins(r.reading.reach, self._scene.traffic)) for r in self._reads
             )
-        if self.refuted:
-            why += f", more than {self.refuted.bound.epsilon:.3g} allows: the epsilon is refuted"
-        return {"findings": [*dict.fromkeys([first, *shown, *rest])], "why": why}
+        ]
 
-    def describe_open(self, asking: Sequence[Attempt]) -> dict[str, Any]:
-        """Fields of a question that was asked: what is missing, or how large the limit is."""
-        if not self._panel:
-            silent = [f"{a.id} counts no people: {a.card.uncounted}" for a in asking if a.card.uncounted]
-            why = f"{', '.join(a.id for a in asking)} showed nothing, and no attack of the panel is about it"
-            return {"why": "; ".join([why, *silent])}
-        if self._lacking:
-            left = [x.name for x in self._lacking if x.is_left_out]
+    @cached_property
+    def lacking(self) -> list[Lacking]:
+        """What keeps attacks from limiting it."""
+        found = []
+        for read in self._reads:
+            kind = str(read.reading.reach.kind)
+            if read.exact:
+                continue
+            if not read.panel:
+                found.append(Lacking("", kind, kind.replace("_", " ")))
+            found += [x for n in read.panel if (x := self._find_lacking(n, read))]
+        if self.question.harm is Harm.LINKAGE and self.question.observer == Position.SERVER:
+            found.append(Lacking("", PRESENCE, PRESENCE))
+        return found
+
+    def _find_lacking(self, name: str, read: _Read) -> Lacking | None:
+        """Why an attack of the panel says nothing of the people behind all that was sent; None where it does."""
+        rounds, kind, answers, scene = read.rounds, read.reading.reach.kind, self._answers, self._scene
+        mine = [a for a in answers.attempts if a.shipped == name]
+        if not mine:
+            changed = [a.id for a in answers.attempts if a.name == name]
+            why = answers.left.get(name, "")
+            why = (
+                f"{changed[0]} has settings of its own" if changed else f"left out: {why}" if why else "left out"
+            )
+            return Lacking(name, kind, why, is_left_out=True)
+        attempt = mine[0]
+        if not attempt.ran:
+            failed = "failed" if attempt.outcome is Outcome.FAILED else "could not run"
+            return Lacking(name, kind, f"{failed}: {attempt.reason}")
+        if rounds.unread:
+            many = fmt.plural(len(rounds.unread), "round")
+            return Lacking(name, kind, f"of {many} a message was set aside unread")
+        if unread := rounds.sent - attempt.rounds.get(kind, frozenset[int]()):
+            if unkept := unread - rounds.kept:
+                many = fmt.plural(len(unkept), "round was", "rounds were")
+                return Lacking(name, kind, f"{many} not recorded (setting record)")
+            return Lacking(name, kind, f"did not read {describe_rounds(unread, rounds.sent)}")
+        if attempt.outcome is None:
+            return None
+        people = attempt.find_people(self.question.harm, kind)
+        if people is None:
+            uncounted = attempt.reason or attempt.card.uncounted
+            return Lacking(name, kind, f"counts nobody here{f': {uncounted}' if uncounted else ''}", ran=True)
+        if not any(people.tested.values()) or not people.luck.trials:
+            return Lacking(name, kind, "tested nobody beside people who were held out", ran=True)
+        if scene.clients - {c for c, held in people.held.items() if held}:
+            some = sum(bool(people.held.get(c)) for c in scene.clients)
+            return Lacking(name, kind, f"read {some} of {len(scene.clients)} clients")
+        return None
+
+    def bound(self, panel_looks: int, other_looks: int) -> None:
+        """Limits of every attack that counts people, of each kind that it read."""
+        own = [a.id for a in self._answers.attempts if not a.shipped]
+        for read in self._reads:
+            kind = read.reading.reach.kind
+            for a in self.asking:
+                people = a.find_people(self.question.harm, kind)
+                if people is None or kind not in a.rounds:
+                    continue
+                is_panel = a.shipped in read.panel
+                alpha = share_alpha(
+                    is_panel=is_panel,
+                    looks=panel_looks if is_panel else other_looks,
+                    place=0 if a.shipped else own.index(a.id) + 1,
+                )
+                self._bounds[a.id, kind] = bound_people(people, alpha=alpha, tolerable=self.question.tolerable)
+
+    def list_shown(self) -> list[tuple[str, Shown]]:
+        """What each attack showed, of each kind."""
+        q = self.question
+        return [
+            (
+                attack,
+                Shown(rate_people(b.at_least, b.people, b.groups, q.tolerable, is_mild=q.harm.is_mild), q, b),
+            )
+            for (attack, _), b in self._bounds.items()
+        ]
+
+    def answer(self) -> Question:
+        """The question as it stands."""
+        q, answers = self.question, self._answers
+        if self.asking and self.asking[0].outcome is None:
+            names = ", ".join(a.id for a in self.asking)
+            why = f"to be asked by {names}{self._describe_lacking('; no limit without ')}"
+            return q.model_copy(update={"findings": [a.id for a in self.asking], "why": why})
+        raw = {f"raw-{k}" for k in q.kinds} if q.harm is Harm.RECORD else set[str]()
+        seen = [f for f in answers.findings if f.id in raw and f.severity.rank]
+        people = q.people or max((b.people for b in self._bounds.values()), default=0)
+        worst = max(self._bounds, key=lambda k: self._bounds[k].at_least, default=None)
+        at_least = self._bounds[worst].at_least if worst else 0
+        if seen:
+            at_least = max(1, at_least, *(f.at_least for f in seen))
+        exact = self._exact
+        limited = {k: b for k, b in self._bounds.items() if b.at_most is not None and k[1] not in exact}
+        widest = max(limited, key=lambda k: limited[k].at_most or 0, default=None)
+        unlimited = [
+            f"{attack}: {b.reason}"
+            for (attack, kind), b in self._bounds.items()
+            if b.reason and kind not in exact and self._is_panel(attack, kind)
+        ]
+        unlimited += [answers.doubt] if answers.doubt and self._bounds else []
+        at_most = (limited[widest].at_most if widest else 0) if not (self.lacking or unlimited) else None
+        if at_most is None or not self._reads or not people:
+            at_most = None
+        refuted, usable = self._find_privacy(people, at_least)
+        by_privacy = usable if usable and (at_most is None or usable.at_most < at_most) else None
+        at_most = by_privacy.at_most if by_privacy else at_most
+        groups = self._list_groups(has_limit=at_most is not None, privacy=usable)
+        known = {
+            "people": people,
+            "at_least": at_least,
+            "at_most": None if at_most is None else max(at_most, at_least),
+            "groups": groups,
+            "is_refuting": refuted is not None,
+            "findings": [f.id for f in seen] + self._order(worst[0] if worst else ""),
+        }
+        q = q.model_copy(update=known)
+        allowed = count_allowed(people, q.tolerable)
+        if at_least > allowed or refuted or any(self._is_over(g, g.at_least) for g in groups):
+            why = (
+                f"{seen[0].id} was seen in recorded messages"
+                if seen
+                else self._describe_exposed(worst, groups, refuted)
+            )
+            return q.model_copy(update={"state": State.EXPOSED, "why": why})
+        if q.at_most is not None and q.at_most <= allowed and not groups:
+            return q.model_copy(update={"state": State.CLEAR, "why": self._describe_clear(q, widest, by_privacy)})
+        return q.model_copy(update=self._describe_open(q, widest, unlimited))
+
+    def _is_panel(self, attack: str, kind: Kind) -> bool:
+        shipped = next(a.shipped for a in self._answers.attempts if a.id == attack)
+        return any(shipped in r.panel for r in self._reads if r.reading.reach.kind == kind)
+
+    def _order(self, first: str) -> list[str]:
+        """Ids of the attacks that asked, those that count somebody first."""
+        names = [a.id for a in self.asking]
+        return sorted(names, key=lambda n: (n != first, not any(n == a for a, _ in self._bounds)))
+
+    @property
+    def _exact(self) -> set[Kind]:
+        """Kinds in which nothing of anybody's is, whatever attacks make of them."""
+        return {r.reading.reach.kind for r in self._reads if r.exact}
+
+    def _is_over(self, g: GroupLimits, number: int | None) -> bool:
+        return number is not None and number > count_allowed_in_group(g.people, self.question.tolerable)
+
+    def _list_groups(self, *, has_limit: bool, privacy: PrivacyLimit | None) -> list[GroupLimits]:
+        """Groups of whom more are hit than is tolerable of a group, or may be; the worst of each name."""
+        found: dict[str, GroupLimits] = {}
+        for (attack, kind), b in self._bounds.items():
+            for g in b.groups:
+                most = None if not has_limit else g.at_least if kind in self._exact else g.at_most
+                if privacy is not None and most is not None:
+                    most = max(g.at_least, min(most, count_allowed(g.people, privacy.share)))
+                here = GroupLimits(name=g.name, people=g.people, at_least=g.at_least, at_most=most, attack=attack)
+                if self._is_over(here, here.at_least) or self._is_over(here, most):
+                    worse = [x for x in (found.get(g.name), here) if x is not None]
+                    found[g.name] = max(worse, key=lambda x: (x.at_least, x.at_most or 0))
+        return sorted(found.values(), key=lambda g: (-g.at_least, -(g.at_most or 0), g.name))
+
+    def _find_privacy(self, people: int, at_least: int) -> tuple[PrivacyLimit | None, PrivacyLimit | None]:
+        """An epsilon that is refuted by what was hit, or one that limits as well as the attacks do.
+
+        It stands in for attacks that see nothing or that nobody has, and for none that did not run. Of records
+        somebody must have looked: code may write one past the noise.
+        """
+        limit = limit_by_privacy(self.question, self._answers.limits, people, len(self._scene.clients))
+        if limit is None:
+            return None, None
+        if at_least > limit.at_most:
+            return limit, None
+        is_record = self.question.harm is Harm.RECORD
+        is_usable = all(x.ran or not (x.name or is_record) for x in self.lacking)
+        return None, limit if is_usable else None
+
+    def _describe(self, key: tuple[str, Kind]) -> str:
+        """What an attack found of those it tested."""
+        b, is_client = self._bounds[key], self.question.harm is Harm.CLIENT_FACT
+        tested = fmt.plural(b.tested, "client" if is_client else "person", "" if is_client else "people")
+        return f"{key[0]} hit {f'{b.hits:,}' if b.hits else 'none'} of {tested} tested"
+
+    def _describe_exposed(
+        self, worst: tuple[str, Kind] | None, groups: Sequence[GroupLimits], refuted: PrivacyLimit | None
+    ) -> str:
+        if worst is None:
+            return ""
+        over = [g for g in groups if self._is_over(g, g.at_least)]
+        least = self._bounds[worst].at_least
+        why = f"{self._describe(worst)}, at least {least:,} because their data were in"
+        if over and least <= count_allowed(self.question.people, self.question.tolerable):
+            g = over[0]
+            why = (
+                f"{g.attack} hit at least {g.at_least:,} of {g.people:,} people of {g.name} because "
+                "their data were in"
+            )
+        if refuted:
+            why += f", more than {refuted.bound.epsilon:.3g} allows: the epsilon is refuted"
+        return why
+
+    def _describe_clear(self, q: Question, widest: tuple[str, Kind] | None, privacy: PrivacyLimit | None) -> str:
+        if privacy is not None:
+            return privacy.why
+        if widest is not None:
+            who = "clients" if q.harm is Harm.CLIENT_FACT else "people"
+            return (
+                f"{self._describe(widest)}; at most {q.at_most:,} of {q.people:,} {who} are, net of luck, by any "
+                "attack that ran, all of the panel among them"
+            )
+        return "; ".join(dict.fromkeys(r.exact for r in self._reads))
+
+    def _describe_open(
+        self, q: Question, widest: tuple[str, Kind] | None, unlimited: Sequence[str]
+    ) -> dict[str, object]:
+        """Fields of an open question: what is missing, or how large the limit is."""
+        declared = mention_declared(q, self._answers.limits, q.people, len(self._scene.clients))
+        ends = declared + self._mention_plays()
+        if self.lacking:
+            left = [x.name for x in self.lacking if x.is_left_out]
             seconds = self._answers.seconds
             first = min(left, key=lambda n: (seconds.get(n, math.inf), n), default="")
-            why = _describe_lacking(self._lacking, self._answers, "the panel lacks ")
-            return {"why": why, "next_attack": first, "seconds": seconds.get(first)}
-        if self._blind:
-            why = "; ".join(f"{i} is blind here: {why}" for i, why in self._blind.items())
-            return {"why": f"there is no limit: {why}"}
-        if not self._widest:
-            return {"why": "; ".join(f"{i}: {b.reason}" for i, b in self._bounds.items())}
-        wide = self._bounds[self._widest]
-        why = self._describe(self._widest)
+            why = self._describe_lacking("there is no limit, since the panel lacks ")
+            return {"why": f"{why}{ends}", "next_attack": first, "seconds": seconds.get(first)}
+        if unlimited:
+            return {"why": f"there is no limit: {'; '.join(unlimited)}{ends}"}
+        if q.groups:
+            g = q.groups[0]
+            return {
+                "why": f"of {g.people:,} people of {g.name} at most {g.at_most:,} are hit by {g.attack}{ends}"
+            }
+        if widest is None:
+            nobody = "nobody is behind what was sent" if not q.people else "no attack was tried"
+            return {"why": f"{nobody}{ends}"}
+        wide = self._bounds[widest]
+        why = (
+            f"{self._describe(widest)}; at most {q.at_most:,} of {q.people:,} are, net of luck, by any "
+            "attack that ran"
+        )
         if wide.held_out:
             why += (
                 "; everybody was tested, and a threshold set by "
                 f"{wide.held_out:,} people whom nobody trained on should settle it if nobody is exposed"
             )
-        seconds_ = next(a.seconds for a in asking if a.id == self._widest)
-        more = (
-            {"more": wide.more, "seconds": seconds_ * wide.more / wide.tested}
-            if wide.more and wide.tested
-            else {}
-        )
-        return {"why": why, **more}
+        found: dict[str, object] = {"why": f"{why}{ends}"}
+        if wide.more and wide.tested:
+            seconds_ = next(a.seconds for a in self.asking if a.id == widest[0])
+            found |= {"more": wide.more, "seconds": seconds_ * wide.more / wide.tested}
+        return found
 
+    def _describe_lacking(self, before: str) -> str:
+        """The first few with why, and how long those that were left out take; empty without any."""
+        once: dict[str, Lacking] = {}
+        for x in self.lacking:
+            once.setdefault(x.name or x.kind, x)
+        parts = []
+        for x in [*once.values()][:MOST_LACKING]:
+            seconds = self._answers.seconds.get(x.name) if x.is_left_out else None
+            time = f", about {fmt.duration(max(1, round(seconds)))}" if seconds is not None else ""
+            parts.append(f"{x.name} ({x.why}{time})" if x.name else f"any attack on {x.why}")
+        more = f" and {len(once) - MOST_LACKING} more" if len(once) > MOST_LACKING else ""
+        return f"{before}{', '.join(parts)}{more}" if parts else ""
 
-def _find_lacking(name: str, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers) -> Lacking | None:
-    """Why an attack of the panel says nothing of the people behind all that was sent; None where it does."""
-    mine = [a for a in answers.attempts if a.shipped == name]
-    if not mine:
-        changed = [a.id for a in answers.attempts if a.name == name]
-        why = answers.left.get(name, "")
-        why = f"{changed[0]} has settings of its own" if changed else f"left out: {why}" if why else "left out"
-        return Lacking(name, why, is_left_out=True)
-    attempt = mine[0]
-    if not attempt.ran:
-        failed = "failed" if attempt.outcome is Outcome.FAILED else "could not run"
-        return Lacking(name, f"{failed}: {attempt.reason}")
-    if rounds.unread:
-        return Lacking(name, f"of {fmt.plural(len(rounds.unread), 'round')} a message was set aside unread")
-    opened = attempt.rounds.get(reach.kind, frozenset[int]())
-    if unread := rounds.sent - opened:
-        if unkept := unread - rounds.kept:
-            many = fmt.plural(len(unkept), "round was", "rounds were")
-            return Lacking(name, f"{many} not recorded (setting record)")
-        return Lacking(name, f"did not read {describe_rounds(unread, rounds.sent)}")
-    if attempt.outcome is None:
-        return None
-    people = attempt.find_people(reach.kind)
-    if people is None:
-        uncounted = f": {attempt.card.uncounted}" if attempt.card.uncounted else ""
-        return Lacking(name, f"counts no people here{uncounted}", ran=True)
-    if not any(people.tested.values()) or not people.luck.trials:
-        return Lacking(name, "tested nobody beside people who were held out", ran=True)
-    unread_clients = scene.clients - {c for c, held in people.held.items() if held}
-    if unread_clients:
-        return Lacking(name, f"read {len(scene.clients) - len(unread_clients)} of {len(scene.clients)} clients")
-    return None
-
-
-def _describe_lacking(lacking: Sequence[Lacking], answers: Answers, before: str) -> str:
-    """The first few with why, and how long those that were left out take; empty without any."""
-    if not lacking:
+    def _mention_plays(self) -> str:
+        """How many plays with other people are missing, where none came out otherwise; empty elsewhere."""
+        for read in self._reads:
+            constant = self._answers.find_constant(read.reading.reach, self._scene)
+            if constant is not None and not constant.is_enough and not read.exact:
+                played = fmt.plural(constant.plays, "play") if constant.plays else "no play"
+                return (
+                    f"; of its senders' code {played} with other people could be made, and {ENOUGH} are "
+                    "needed to "
+                    "say that it sends the same whoever they are"
+                )
         return ""
-    parts = []
-    for name, why, is_left_out, _ in lacking[:MOST_LACKING]:
-        seconds = answers.seconds.get(name) if is_left_out else None
-        time = f", about {fmt.duration(max(1, round(seconds)))}" if seconds is not None else ""
-        parts.append(f"{name} ({why}{time})")
-    more = f" and {len(lacking) - MOST_LACKING} more" if len(lacking) > MOST_LACKING else ""
-    return f"{before}{', '.join(parts)}{more}"
-
-
-def _read_all(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
-    return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
-
-
-def _explain_unasked(
-    q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers
-) -> dict[str, object]:
-    """Why no attack read it, and whether one exists that could have."""
-    places = list_twins(reach, scene.traffic)
-    mine = [a for a in answers.attempts if any(a.is_about(q.aim, place) for place in places)]
-    if failed := [a for a in mine if a.outcome is Outcome.FAILED]:
-        why = "; ".join(f"{a.id} failed: {a.reason}" for a in failed)
-        return {"state": State.NOT_ASKED, "findings": [a.id for a in failed], "why": why}
-    kept_out = [a for a in mine if not a.ran and rounds.sent and not (rounds.kept | rounds.unread)]
-    fitting = [
-        name
-        for twin in places
-        for name in list_fitting(answers.others, q.aim, twin, scene.modality)
-        if not scene.traffic.missing(answers.others[name], "")
-    ]
-    unopened = [a for a in mine if a.ran]
-    if kept_out or (rounds.sent and not (rounds.kept | rounds.unread) and (fitting or unopened)):
-        return {"state": State.NOT_ASKED, "why": "its messages were not recorded (setting record)"}
-    if fitting:
-        fitting = sorted(set(fitting), key=lambda n: (answers.seconds.get(n, math.inf), n))
-        reason = next((answers.left[n] for n in fitting if n in answers.left), "")
-        why = f"left out: {', '.join(fitting)}"
-        text = f"{why} ({reason})" if reason else why
-        seconds = answers.seconds.get(fitting[0])
-        return {"state": State.NOT_ASKED, "why": text, "next_attack": fitting[0], "seconds": seconds}
-    if unopened:
-        return {"state": State.NOT_ASKED, "why": f"{', '.join(a.id for a in unopened)} did not open it"}
-    if mine:
-        return {"state": State.NO_ATTACK, "why": "; ".join(f"{a.id} could not: {a.reason}" for a in mine)}
-    cards = {**answers.others, **{a.id: a.card for a in answers.attempts}}
-    unfit = sorted(
-        {m for c in cards.values() if c.aim is q.aim and c.pick_targets([reach.kind]) for m in c.modality}
-    )
-    if unfit and scene.modality not in unfit:
-        what = f"{' and '.join(unfit)} data only, and these are {scene.modality} data"
-        return {"why": f"attacks with this aim exist for {what}"}
-    return {}

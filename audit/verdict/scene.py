@@ -3,19 +3,27 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
-from fedaudit.audit.verdict.aims import FROM_CLIENTS
+from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import Panel, load_policy
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind, Modality
-from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Finding
+
+
+class Reading(NamedTuple):
+    """A kind of message that somebody reads, and what attacks on one harm aim at in it."""
+
+    reach: Reach
+    aims: tuple[Aim, ...]
+    waits: bool  # a verdict may wait for what it tells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,38 @@ class Scene:
     people: int = 0  # examples of all of them
     fewest: int | None = None  # examples of the smallest of them; None: not known
     are_persons: bool = False  # or pseudonymous, so that who sent a message tells of a person
+
+    def list_readings(self) -> Mapping[tuple[Position, Harm], list[Reading]]:
+        """Of every reader and harm the messages in which it is to be looked for; the same before a run and after.
+
+        The server reads what it computes, so a model that it releases is among its readings.
+        """
+        found: dict[tuple[Position, Harm], list[Reading]] = {}
+        for reach, channels in self.traffic.paths.items():
+            is_sum = reach.kind == Kind.AGGREGATE
+            aims = self._list_summed_aims() if is_sum else dict(list_aims(reach.kind, channels, self.modality))
+            for harm in Harm:
+                mine = {aim: waits for aim, waits in aims.items() if harm in aim.harms}
+                if mine:
+                    reading = Reading(reach, tuple(mine), any(mine.values()))
+                    found.setdefault((reach.position, harm), []).append(reading)
+        if self.is_heard:
+            found.setdefault((Position.SERVER, Harm.LINKAGE), [])
+        positions = dict.fromkeys(position for position, _ in found)
+        return {(p, h): found[p, h] for p in positions for h in Harm if (p, h) in found}
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether clients send anything, whose times and presence tell of them whatever stands in it."""
+        return any(self.traffic.kinds.get(c) for c in FROM_CLIENTS)
+
+    def _list_summed_aims(self) -> dict[Aim, bool]:
+        """Of a sum is asked what is asked of what it sums, as a client would have sent it."""
+        aims: dict[Aim, bool] = {}
+        for kind in sorted(self.traffic.summed):
+            for aim, waits in list_aims(kind, (Channel.UPLINK,), self.modality):
+                aims[aim] = aims.get(aim, False) or waits
+        return {aim: aims[aim] for aim in Aim if aim in aims}
 
     def find_rounds(self, reach: Reach) -> Rounds:
         """In which rounds that position was sent that kind, and in which all of it was kept."""
@@ -51,6 +91,7 @@ class Answers:
     findings: Sequence[Finding] = ()
     limits: Sequence[PrivacyBound] = ()
     checked: AbstractSet[Kind] = frozenset()  # counts that were held against what clients hold
+    doubt: str = ""  # why hitting few people says nothing of this run
     constant: Mapping[Kind, ConstantKind] = field(default_factory=dict)  # what came out the same when played
 
     def find_constant(self, reach: Reach, scene: Scene) -> ConstantKind | None:
@@ -78,11 +119,6 @@ def list_twins(reach: Reach, traffic: ObservedTraffic) -> list[Reach]:
             if r.kind == reach.kind and r != reach and not FROM_CLIENTS & channels
         ),
     ]
-
-
-def find_reach(q: Question) -> Reach:
-    """Who reads what a question is about, and which kind that is."""
-    return Reach(Position(q.observer), Kind(q.kind))
 
 
 def describe_rounds(some: AbstractSet[int], every: AbstractSet[int]) -> str:

@@ -1,56 +1,25 @@
-"""What conditions of a policy read of one evidence: the end of its interval that speaks against the attack."""
+"""Whether a measure is clear of its baselines, by the ends of its interval that speak against the attack."""
 
 import math
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedaudit.attacks.evidence import Evidence
-from fedaudit.audit.verdict.policy import Statistic
-
-Numbers = NDArray[np.float64] | float
-
-
-def statistic(e: Evidence, name: Statistic) -> float:
-    """The end of the interval that is least favourable to the attack; NaN where it has none."""
-    if e.interval is None or not math.isfinite(e.value):
-        return math.nan
-    low, high = e.interval
-    sign = 1.0 if e.higher_is_worse else -1.0
-    value, end = sign * e.value, sign * (low if e.higher_is_worse else high)
-    if name == "value":
-        return end if e.higher_is_worse else math.nan
-    if not e.baselines or (name == "residual_risk" and not e.higher_is_worse):
-        return math.nan
-    ends = []
-    for b in e.baselines:
-        blind = sign * b.value
-        if b.interval is None:
-            blind_end = blind
-        else:
-            blind_end = sign * (b.interval[1] if e.higher_is_worse else b.interval[0])
-        ends.append(float(compute_statistic(name, value, end, blind, blind_end)))
-    return min(ends) if not any(math.isnan(x) for x in ends) else math.nan
-
-
-def compute_statistic(name: Statistic, value: Numbers, end: Numbers, blind: Numbers, blind_end: Numbers) -> Any:
-    """A statistic beside one baseline, of numbers or arrays; higher values are worse.
-
-    `end` is the lower end of the attack, `blind_end` the upper one of the adversary. For residual_risk and excess
-    the two intervals are combined as independent estimates (MOVER: Zou, Donner. Stat. Med. 27, 2008, eq. 3). NaN
-    for the residual risk where guessing is always right: nothing is left to risk.
-    """
-    if name == "value":
-        return end
-    down, up = np.maximum(0.0, np.subtract(value, end)), np.maximum(0.0, np.subtract(blind_end, blind))
-    excess = np.subtract(value, blind)
-    if name == "excess":
-        return excess - np.hypot(down, up)
-    left = np.where(np.less(blind, 1), np.subtract(1.0, blind), np.nan)
-    return excess / left - np.hypot(down / left, up * np.subtract(1.0, value) / left**2)
+from fedaudit.attacks.evidence import Baseline, Evidence
 
 
 def clear(e: Evidence) -> bool:
-    """Whether it is clear of every baseline."""
-    return statistic(e, "excess") > 0
+    """Whether it beats every baseline, with the whole interval; not without an interval, or without baselines."""
+    if e.interval is None or not math.isfinite(e.value) or not e.baselines:
+        return False
+    return all(_measure_excess(e, b) > 0 for b in e.baselines)
+
+
+def _measure_excess(e: Evidence, b: Baseline) -> float:
+    """Lower end of the distance from one baseline; higher is worse for people.
+
+    The two intervals are combined as independent estimates (MOVER: Zou, Donner. Stat. Med. 27, 2008, eq. 3).
+    """
+    assert e.interval is not None
+    sign, ends = (1.0, e.interval) if e.higher_is_worse else (-1.0, e.interval[::-1])
+    down = max(0.0, sign * (e.value - ends[0]))
+    blind = b.interval or (b.value, b.value)
+    up = max(0.0, sign * ((blind[1] if e.higher_is_worse else blind[0]) - b.value))
+    return sign * (e.value - b.value) - math.hypot(down, up)

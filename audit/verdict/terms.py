@@ -6,9 +6,12 @@ require attacks. All of it goes through the one decider (audit/verdict/decision.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from fedaudit.reports.questions import Question
-from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.questions import Cell, State
+from fedaudit.reports.result import AuditResult, Finding, Severity
+
+AnyCell = TypeVar("AnyCell", bound=Cell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +38,13 @@ class Terms:
 NO_TERMS = Terms()
 
 
-def accept_questions(questions: Sequence[Question], terms: Terms) -> list[Question]:
-    """The same, with what was accepted of those that are open."""
+def accept_cells(cells: Sequence[AnyCell], terms: Terms) -> list[AnyCell]:
+    """The same, with what was accepted of those that are not clear."""
     return [
-        q.model_copy(update={"accepted": terms.accepted[q.id]}) if q.is_open and q.id in terms.accepted else q
-        for q in questions
+        c.model_copy(update={"accepted": terms.accepted[c.id]})
+        if c.state is not State.CLEAR and c.id in terms.accepted
+        else c
+        for c in cells
     ]
 
 
@@ -50,6 +55,6 @@ def select_demonstrated(findings: Sequence[Finding]) -> list[Finding]:
 
 def find_known(result: AuditResult, baseline: AuditResult | None) -> list[str]:
     """Ids of demonstrated findings that the baseline has as well, no milder."""
-    before = [f for f in baseline.findings if f.outcome is Outcome.DEMONSTRATED] if baseline else []
+    before = [f for f in baseline.findings if f.severity.rank] if baseline else []
     ranks = {f.id: f.severity.rank for f in before}  # of all: what leads a leak now may not have led it then
     return [f.id for f in select_demonstrated(result.findings) if ranks.get(f.id, -1) >= f.severity.rank]

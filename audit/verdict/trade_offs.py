@@ -1,32 +1,29 @@
 """Trade-offs: what each option leaves of the audit's questions, what it costs, and which one is recommended.
 
 An option is the audited federation with other protections or settings, attacked anew, with an audit of its own.
-Questions are compared in pairs, by observer and harm: where an artifact is no longer sent, whatever its observer
-reads in its place must be answered. A question that an option leaves unanswered keeps the state and the bound of
-the audited run, so an option gains nothing by not being attacked.
+Questions are compared one by one, reader and harm; one that an option does not ask is about nothing that is sent.
 
 An option is eligible if it answers all that the audited run answers and costs at most `MOST_COST` of accuracy at
 the upper end of the interval. Eligible options are ranked by word, people, accuracy and time. The first one is
-recommended if it may be deployed and has a better word, or if the people that it exposes at most are fewer than
-those the audited run exposes at least; otherwise none is.
+recommended if it may be deployed and has a better word, or if of every question that the audited run exposes
+fewer people are hit at most than the audited run hits at least; otherwise none is.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.audit.verdict.aims import is_same_harm
-from fedaudit.audit.verdict.trade_changes import describe_settings, measure_changes, summarise_cost
+from fedaudit.audit.case.clock import BY_TIME
+from fedaudit.audit.verdict.decision import list_exposed, rate_cell
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
 from fedaudit.reports.decision import Risk, Word
-from fedaudit.reports.questions import Question, State
-from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Severity
+from fedaudit.reports.questions import Cell, Question, describe_limits
+from fedaudit.reports.result import Alternative, AuditResult, CellEffect, HarmEffect, Severity
 
 MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
@@ -34,6 +31,15 @@ DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
 MOST_NAMED = 2  # questions in a sentence
 RUN_AGAIN = "not measured: the federation must be run again with it"
+TAKEN = (
+    "bytes_up",
+    "bytes_down",
+    "simulated_time",
+    "round_length_mean",
+    "round_length_std",
+    "jain_index",
+    "slow_devices_heard",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +50,6 @@ class Option:
     protections: tuple[str, ...] = ()  # as the config names them
     result: AuditResult | None  # None: not run to the end
     correct: NDArray[np.bool_] | None = None
-
-
-class Comparison(NamedTuple):
-    """What an option leaves of the questions that the audited run answers."""
-
-    at_most: int | None  # people whom the worst of them could expose; None: nothing bounds it
-    demonstrated: (
-        int | None
-    )  # people whom all that the audited run demonstrates could expose together; None: as above
-    unanswered: list[Question]  # of the audited run, without an answer here
 
 
 def compare_options(base: Option, options: Sequence[Option]) -> list[Alternative]:
@@ -75,105 +71,62 @@ def compare_options(base: Option, options: Sequence[Option]) -> list[Alternative
         else _summarise(o, o.result, base)
         for o in options
     ]
-    summarise_cost(rows, [o.result for o in (base, *options)])
-    recommend(rows, count_shown(base.result))
+    _summarise_cost(rows, [o.result for o in (base, *options)])
+    recommend(rows, base.result)
     return rows
 
 
-def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> Comparison:
-    """Pair the questions that `base` answers with those of an option, by observer and harm.
+def compare_cells(main: AuditResult, result: AuditResult) -> list[CellEffect]:
+    """How every question of the audited run stands with an option."""
+    own = {c.id: c for c in result.cells}
+    return [_compare_cell(cell, own.get(cell.id)) for cell in main.cells]
 
-    Bounds of several harms add where they are taken together.
-    """
-    worst: dict[tuple[str, str], float] = {}
-    shown, unanswered = set[tuple[str, str]](), []
-    for question in (q for q in base if q.is_answered):
-        group = (question.observer, question.aim.value)
-        instead = _find_counterparts(question, base, option)
-        if instead is not None and all(q.is_answered for q in instead):
-            bound = max(map(_read_bound, instead), default=0.0)
-        else:
-            unanswered.append(question)
-            bound = _read_bound(question)
-        if question.aim.is_against_people:
-            worst[group] = max(worst.get(group, 0), bound)
-            if question.state == "demonstrated":
-                shown.add(group)
-    return Comparison(
-        at_most=_count_people(max(worst.values(), default=0.0)),
-        demonstrated=_count_people(sum(worst[g] for g in shown)),
-        unanswered=unanswered,
-    )
+
+def _compare_cell(cell: Cell, own: Cell | None) -> CellEffect:
+    """Of the model a missing question was merely not asked again."""
+    if own is not None:
+        return CellEffect(cell=cell.id, state=own.state.value, limits=describe_limits(own))
+    if isinstance(cell, Question):
+        return CellEffect(cell=cell.id, state="unasked", limits="not sent")
+    return CellEffect(cell=cell.id, state="open", limits="not run again")
 
 
 def compare_harms(main: AuditResult, result: AuditResult) -> list[HarmEffect]:
-    """What an option does to each harm of the audited run, in its order; then harms that only its audit shows.
+    """What an option does to each row of page 1, in its order; then rows that only its audit has.
 
-    A harm is left where the option's audit shows it too: the same harm by the same party, or one of its findings.
-    It is stopped where all that was demonstrated of it is bounded with the option, or is not sent any more and
-    nothing takes its place. It is open where neither holds: an attack that cannot be repeated proves nothing.
+    A harm is left where the option's audit shows it too. It is stopped where every question that showed it is
+    clear with the option, or nothing of it is sent any more. It is open where neither holds: an attack that
+    cannot be repeated proves nothing.
     """
     if main.decision is None or result.decision is None:
         return []
-    effects, matched = [], set[str]()
+    again = {own.what: own for own in result.decision.risks}
+    effects = []
     for risk in main.decision.risks:
-        findings = _list_findings(risk, main)
-        again = [
-            own
-            for own in result.decision.risks
-            if (own.what, own.who) == (risk.what, risk.who) or findings & _list_findings(own, result)
-        ]
-        if again:
-            worst = max((Severity(own.severity) for own in again), key=lambda s: s.rank)
-            effects.append(HarmEffect(finding=risk.finding, state="left", severity=worst))
+        if (own := again.get(risk.what)) is not None:
+            effects.append(HarmEffect(what=risk.what, state="left", severity=Severity(own.severity)))
         else:
-            state, most = _find_stopped(findings, main.questions, result.questions)
-            effects.append(HarmEffect(finding=risk.finding, state=state, at_most=most))
-        matched |= {own.finding for own in again}
-    return effects + [
-        HarmEffect(finding=own.finding, state="new", severity=Severity(own.severity), what=own.what)
-        for own in result.decision.risks
-        if own.finding not in matched
-    ]
+            effects.append(_find_stopped(risk, main, result))
+    known = {risk.what for risk in main.decision.risks}
+    new = [own for own in result.decision.risks if own.what not in known]
+    return effects + [HarmEffect(what=r.what, state="new", severity=Severity(r.severity)) for r in new]
 
 
-def _list_findings(risk: Risk, result: AuditResult) -> set[str]:
-    """Ids of all findings of a harm, those that show the same leak included."""
-    leading = {risk.finding, *risk.also}
-    return leading | {i for f in result.findings if f.id in leading for i in f.shown_by}
+def _find_stopped(risk: Risk, main: AuditResult, result: AuditResult) -> HarmEffect:
+    """Whether a row that an option's audit does not show is stopped, and how many people a limit leaves."""
+    compared = {e.cell: e for e in compare_cells(main, result)}
+    shown = [compared[c] for c in risk.cells if c in compared]
+    if not shown or not all(e.state in ("clear", "unasked") for e in shown):
+        return HarmEffect(what=risk.what, state="open")
+    own = {q.id: q for q in result.questions}
+    most = [q.at_most for e in shown if (q := own.get(e.cell)) is not None and q.at_most is not None]
+    return HarmEffect(what=risk.what, state="stopped", at_most=max(most, default=None))
 
 
-def _find_stopped(
-    findings: Collection[str], base: Sequence[Question], option: Sequence[Question]
-) -> tuple[Literal["stopped", "partly stopped", "open"], int | None]:
-    """How much of a harm that an option's audit does not show is stopped, and how many people a bound leaves."""
-    shown = [q for q in base if q.state is State.DEMONSTRATED and not {*q.findings}.isdisjoint(findings)]
-    instead = [_find_counterparts(q, base, option) for q in shown]
-    stopped = [_is_stopped(q, new) for q, new in zip(shown, instead, strict=True)]
-    if not any(stopped):
-        return "open", None
-    asked = {i for q in shown for i in q.findings}
-    if not all(stopped) or not asked.issuperset(findings):
-        return "partly stopped", None
-    return "stopped", max(
-        (q.at_most for new in instead for q in new or () if q.at_most is not None), default=None
-    )
-
-
-def _is_stopped(question: Question, instead: Sequence[Question] | None) -> bool:
-    """Whether what takes the place of an artifact is bounded, or nothing does; of the model the matrix was merely
-    not run again then."""
-    if not instead:
-        return instead is not None and question.aim.is_against_people
-    return all(q.state is State.BOUNDED for q in instead)
-
-
-def recommend(rows: Sequence[Alternative], exposed: int) -> None:
-    """Fill in `eligible`, `recommended`, `why_not` and `place` of options; the audited run is the first row.
-
-    `exposed` are the people whom the audited run exposes at least.
-    """
+def recommend(rows: Sequence[Alternative], main: AuditResult) -> None:
+    """Fill in `eligible`, `recommended`, `why_not` and `place` of options; the audited run is the first row."""
     base = rows[0]
+    exposed = {q.id: q.at_least for q in list_exposed(main.questions) if isinstance(q, Question)}
     for row in rows[1:]:
         row.eligible = row.finished and not (reason := _explain_ineligible(row))
         row.why_not = row.why_not if not row.finished else reason
@@ -190,7 +143,7 @@ def recommend(rows: Sequence[Alternative], exposed: int) -> None:
         row.place = place
 
 
-def summarise_recommendation(rows: Sequence[Alternative], exposed: int) -> str:
+def summarise_recommendation(rows: Sequence[Alternative]) -> str:
     """Which option is recommended and why, or why none is, as one or two sentences; empty without options."""
     if len(rows) < 2:
         return ""
@@ -200,74 +153,41 @@ def summarise_recommendation(rows: Sequence[Alternative], exposed: int) -> str:
     if _is_better(chosen.word, rows[0].word):
         assert chosen.word and rows[0].word
         return f"{chosen.name} is recommended. Its audit says: {chosen.word.words}."
-    assert chosen.demonstrated_at_most is not None
     return (
-        f"{chosen.name} is recommended. By what was demonstrated it could expose at most "
-        f"{fmt.plural(chosen.demonstrated_at_most, 'person', 'people')}; as audited at least {exposed:,} are."
+        f"{chosen.name} is recommended. With it at most "
+        f"{fmt.plural(chosen.at_most or 0, 'person', 'people')} could "
+        "be hit where the audited run exposes people, which is fewer than it hits at least."
     )
-
-
-def count_shown(result: AuditResult) -> int:
-    """People whom the audit shows to be exposed, at least."""
-    return result.people.interval[0] if result.people else 0
-
-
-def _find_counterparts(
-    question: Question, base: Sequence[Question], option: Sequence[Question]
-) -> list[Question] | None:
-    """What asks the same of an option: of the same artifact, or of what its observer reads in that one's place.
-
-    Empty where nothing takes its place; None where something does of which the harm is not asked.
-    """
-    read = [q for q in option if q.observer == question.observer]
-    if same := [q for q in read if (q.aim, q.kind) == (question.aim, question.kind)]:
-        # rounds that are a question of their own count here unless the audited run asks them apart as well
-        asked = {q.id for q in base}
-        return [q for q in same if q.id == question.id or q.id not in asked] or same
-    before = {q.kind for q in base if q.observer == question.observer}
-    new = [q for q in read if q.kind not in before]
-    return [q for q in new if is_same_harm(q.aim, question.aim)] or ([] if not new else None)
-
-
-def _read_bound(question: Question) -> float:
-    """People who could be exposed; infinitely many where nothing bounds it."""
-    return math.inf if question.at_most is None else question.at_most
-
-
-def _count_people(bound: float) -> int | None:
-    return None if math.isinf(bound) else int(bound)
 
 
 def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative:
     assert base.result is not None
     main, is_base = base.result, option is base
-    compared = compare_questions(main.questions, result.questions)
+    cells = compare_cells(main, result)
+    answered = {c.id: c for c in main.cells if c.is_answered}
+    limits = {q.id: q for q in result.questions}
+    asked = [limits[q.id] for q in list_exposed(main.questions) if q.id in limits]
+    at_most = None if any(q.at_most is None for q in asked) else max((q.at_most or 0 for q in asked), default=0)
     row = Alternative(
         name=option.name,
         protections=result.scope.protections,
-        settings=[] if is_base else describe_settings(main.scope.training, result.scope.training),
+        settings=[] if is_base else _describe_settings(main.scope.training, result.scope.training),
         word=result.decision.word if result.decision else None,
-        answered=sum(q.is_answered for q in result.questions),
-        asked=len(result.questions),
-        at_most=compared.at_most,
-        demonstrated_at_most=compared.demonstrated,
+        answered=sum(c.is_answered for c in result.cells),
+        asked=len(result.cells),
+        at_most=at_most,
         people=max((q.people for q in result.questions), default=0),
         unanswered=[
-            f"{q.aim.value.replace('_', ' ')} by the {q.observer.replace('_', ' ')}" for q in compared.unanswered
+            fmt.name_question(answered[e.cell]) for e in cells if e.state == "open" and e.cell in answered
         ],
-        severity=_find_worst(result),
+        severity=max((rate_cell(c) for c in result.cells), key=lambda s: s.rank, default=Severity.NONE),
         bound=choose_bound(result.bounds, "server"),
         effects=[] if is_base else compare_harms(main, result),
-        trades=measure_changes(main, result),
+        cells=cells,
         time=result.summary_metrics.get("simulated_time"),
     )
     _fill_accuracy(row, option, result, base, main)
     return row
-
-
-def _find_worst(result: AuditResult) -> Severity:
-    shown = [f.severity for f in result.findings if f.is_demonstrated]
-    return max(shown, key=lambda s: s.rank, default=Severity.NONE)
 
 
 def _fill_accuracy(
@@ -330,17 +250,45 @@ def _is_better(word: Word | None, than: Word | None) -> bool:
     return word in DEPLOYABLE and _place(word) < _place(than)
 
 
-def _explain_no_gain(row: Alternative, base: Alternative, exposed: int) -> str:
+def _explain_no_gain(row: Alternative, base: Alternative, exposed: Mapping[str, int]) -> str:
     """Why an eligible option is no improvement that was shown; empty where it is one."""
     if _place(row.word) > _place(base.word):
         return "Its verdict is worse than that of the audited run."
     if _is_better(row.word, base.word):
         return ""
-    if row.demonstrated_at_most is None:
-        return "No gain is shown: nothing bounds how many people it could still expose by what was demonstrated."
-    if row.demonstrated_at_most < exposed:
+    if not exposed:
+        return "No gain is shown: the audited run exposes nobody."
+    if row.at_most is None:
+        return (
+            "No gain is shown: nothing limits how many people could still be hit where the audited "
+            "run exposes them."
+        )
+    if row.at_most < min(exposed.values()):
         return ""
     return (
-        f"No gain is shown: by what was demonstrated it could still expose {row.demonstrated_at_most:,} people; "
-        f"as audited at least {exposed:,} are exposed."
+        f"No gain is shown: where the audited run exposes people, it could still hit {row.at_most:,}; as "
+        "audited at "
+        f"least {min(exposed.values()):,} are hit."
     )
+
+
+def _summarise_cost(rows: Sequence[Alternative], results: Sequence[AuditResult | None]) -> None:
+    """What each run took, with the simulated time until it was as good as all of them were at their best."""
+    ended = [(row, result) for row, result in zip(rows, results, strict=True) if result is not None]
+    level = min((r.summary_metrics.get("accuracy_best", 0.0) for _, r in ended), default=0.0)
+    for row, result in ended:
+        row.measures = {k: v for k, v in result.summary_metrics.items() if k in TAKEN}
+        curve = next((f.series[0] for f in result.figures if f.id == BY_TIME), None)
+        if curve is not None and level:
+            good = [x for x, y in zip(curve.x, curve.y, strict=True) if y >= 100 * level]
+            row.measures |= {"level": level} | ({"time_to_level": good[0]} if good else {})
+
+
+def _describe_settings(main: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Settings of the method in words; of a group of settings, those that differ."""
+    changed = []
+    for name, value in own.items():
+        parts, before = value.split(", "), main.get(name, "").split(", ")
+        if parts != before:
+            changed.append(f"{name}: {', '.join(p for p in parts if p not in before) or value}")
+    return changed

@@ -2,12 +2,12 @@
 
 python -m benchmarks.null_audits.audits --count 200 --out runs/nulls
 
-Each run is an audit of one of the federations of benchmarks/null_audits/null_methods.py under a seed of its own,
-on the quickstart's data, partition and replays, with the attacks at their own numbers of trials; the findings are
-judged by the default policy. An attack's intervals leave out the truth in 5 % of audits, corrected for all that
-it looks at, so at most that share of its null runs may have a finding. An attack is above where the lower end of
-the exact interval of its share lies above that. Each run leaves one file, and the same command continues where
-it was stopped. Costly attacks join only some of the runs, and have the fewer of them.
+Each run is an audit of one of the federations of benchmarks/null_audits/null_methods.py under a seed of its
+own, on the quickstart's data, partition and replays, with the attacks at their own numbers of trials. An
+attack's lower limits of people who are hit share a chance of 5 % to be too large, so at most in that share of
+its null runs may anybody be hit. An attack is above where the lower end of the exact interval of its share
+lies above that. Each run leaves one file, and the same command continues where it was stopped. Costly attacks
+join only some of the runs, and have the fewer of them.
 """
 
 import argparse
@@ -21,16 +21,14 @@ from typing import Any, NamedTuple
 
 from fedaudit.attacks import stats
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.people import bound_people
 from fedaudit.fl.runtime import durable
-from fedaudit.reports.result import Outcome
 
-STATED = 0.05  # of audits in which an attack's intervals may leave out the truth
+STATED = 0.05  # of audits in which an attack may say that it hit somebody
 METHODS = "benchmarks.null_audits.null_methods"
 FEDERATION = {
     "dataset": "digits",
@@ -126,13 +124,13 @@ NULLS = {
 
 
 class Found(NamedTuple):
-    """What became of one attack in one run."""
+    """What became of one attack in one run, and how many people, or clients, it hit at least."""
 
     null: str
     seed: int
     attack: str
-    outcome: str
-    severity: str
+    status: str  # "ran", "failed", "not_applicable"
+    at_least: int
     reason: str
 
 
@@ -141,14 +139,16 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
     null = NULLS[name]
     config, run = null.config(number), RunDir.create(folder)
     execute(run, config, ("simulate", "attack"), lambda *_: None, skip_finished=True)
-    policy = load_policy("default")
-    found = []
-    for file in EvidenceFolder(run.path).attacks:
-        finding = judge_subject(Attacked(file), policy)
-        found.append(
-            Found(name, config.seed, file["name"], finding.outcome.value, finding.severity.value, finding.reason)
-        )
-    return found
+    return [
+        Found(name, config.seed, file["name"], file["status"], _count_least(file), file["reason"])
+        for file in EvidenceFolder(run.path).attacks
+    ]
+
+
+def _count_least(file: Mapping[str, Any]) -> int:
+    """The largest lower limit of all that an attack counts, which share the stated chance to be too large."""
+    counts = AttackFile.model_validate(file).people if file.get("people") else []
+    return max((bound_people(c, alpha=STATED / len(counts)).at_least for c in counts), default=0)
 
 
 def results(runs: Iterable[tuple[str, int]], out: Path) -> Iterator[Found]:
@@ -175,7 +175,6 @@ class Share(NamedTuple):
     findings: int
     low: float
     high: float
-    fired: int  # runs in which its own negative control fired
     failed: int
 
     @property
@@ -190,13 +189,10 @@ def shares(found: Iterable[Found]) -> list[Share]:
     for f in found:
         of.setdefault(f.attack, []).append(f)
     for attack, runs in sorted(of.items()):
-        ran = [f for f in runs if f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)]
-        hits = sum(f.outcome == Outcome.DEMONSTRATED for f in ran)
+        ran = [f for f in runs if f.status == "ran"]
+        hits = sum(f.at_least > 0 for f in ran)
         low, high = stats.clopper_pearson(hits, len(ran)) if ran else (0.0, 1.0)
-        fired = sum(f.reason.startswith("The negative control fired") for f in ran)
-        rows.append(
-            Share(attack, len(ran), hits, low, high, fired, sum(f.outcome == Outcome.FAILED for f in runs))
-        )
+        rows.append(Share(attack, len(ran), hits, low, high, sum(f.status == "failed" for f in runs)))
     return rows
 
 
@@ -210,7 +206,7 @@ def main() -> None:
     rows = shares(results(plan(given.count, names), given.out))
     print(f"\n{'attack':28}{'runs':>5}{'findings':>9}  95 % interval of their share (stated: {STATED:.0%})")
     for row in rows:
-        more = [f"{n} {what}" for n, what in ((row.fired, "own controls fired"), (row.failed, "failed")) if n]
+        more = [f"{row.failed} failed"] if row.failed else []
         ends = f"{row.low:.1%} to {row.high:.1%}"
         print(f"{row.attack:28}{row.runs:5}{row.findings:9}  {ends:18}{'ABOVE  ' * row.above}{', '.join(more)}")
     raise SystemExit(any(row.above or row.failed for row in rows))

@@ -32,9 +32,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What is there to be demonstrated."""
+    """What an audit that answers everything says is exposed."""
 
-    aim: str
+    harm: str
     observer: str
     people: int  # at least so many
 
@@ -126,17 +126,17 @@ def summed_up(audit: Row) -> dict[str, Any]:
     against = [q for q in questions if q["required"]]
     bounds = [q["at_most"] for q in against]
     people = audit.get("people")
-    shown = [f for f in audit["findings"] if f["source"] == "attack" and f["outcome"] == "demonstrated"]
+    shown = [f for f in audit["findings"] if f["source"] == "attack" and f["severity"] != "none"]
     return {
         "word": (audit.get("decision") or {}).get("word", "none"),
-        "answered": sum(q["state"] in ("demonstrated", "bounded") for q in against),
+        "answered": sum(q["state"] != "open" for q in against),
         "asked": len(against),
         "at_most": None if not bounds or None in bounds else max(bounds),
         "of": max((q["people"] for q in against), default=0),
         "exposed": None if people is None else [people["expected"], *people["interval"], people["people"]],
         "findings": {f["id"]: f["severity"] for f in shown},
-        "demonstrated": sorted({(q["aim"], q["observer"]) for q in questions if q["state"] == "demonstrated"}),
-        "open": sorted(q["id"] for q in against if q["state"] not in ("demonstrated", "bounded")),
+        "exposed_to": sorted({(q["harm"], q["observer"]) for q in questions if q["state"] == "exposed"}),
+        "open": sorted(q["id"] for q in against if q["state"] == "open"),
     }
 
 
@@ -145,15 +145,15 @@ def fits(system: System, summary: Row) -> str:
     word = summary["word"]
     if word == "error":
         return f"ERROR: {summary['why']}"
-    shown = {tuple(d) for d in summary["demonstrated"]}
-    missed = [f for f in system.found if (f.aim, f.observer) not in shown]
+    shown = {tuple(d) for d in summary["exposed_to"]}
+    missed = [f for f in system.found if (f.harm, f.observer) not in shown]
     if word in READY and not system.ready:
         return "WRONG: said to be ready"
     if system.part == "clean":
         verdict = {"not_ready": "WRONG: nothing leaks", "cannot_tell": "undecided"}
         return verdict.get(word, "right")
     if missed:
-        named = ", ".join(f"{f.aim} by the {f.observer} of {f.people}" for f in missed)
+        named = ", ".join(f"{f.harm} by the {f.observer} of {f.people}" for f in missed)
         return f"not found: {named}"
     return "right"
 
@@ -192,7 +192,7 @@ def main() -> None:
     wrong = False
     for system in found:
         if given.list:
-            known = "; ".join(f"{f.aim} by the {f.observer}, {f.people} or more" for f in system.found)
+            known = "; ".join(f"{f.harm} by the {f.observer}, {f.people} or more" for f in system.found)
             may = "ready is allowed" if system.ready else "never ready"
             print(f"{system.name:32}{may:18}{known or 'nothing'}\n    {system.why}")
             continue

@@ -26,7 +26,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 
-# What statistics of tables read (audit/verdict/metrics.py)
+# What statistics of tables read (audit/case/metrics.py)
 KEYS = (
     "accuracy",
     "class_accuracy",

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.paper_tables import finished
 from benchmarks.paper_tables.table import Table
+from fedaudit.audit.case.metrics import find_round_of_accuracy, last_mean, summary
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases.plan import FIXED, read_phases
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.verdict.metrics import find_round_of_accuracy, last_mean, summary
 from fedaudit.fl.runtime.errors import UserError
 
 # Papers print these in percent or points; we measure fractions

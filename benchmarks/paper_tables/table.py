@@ -2,7 +2,7 @@
 
     title: ...            source: ...            note: ...
     claims: [{says: ..., column: NAME, above: ROW, below: ROW}]
-    statistics: [accuracy_best]                  # names of audit/verdict/metrics.py; NAME@N: over N rounds
+    statistics: [accuracy_best]                  # names of audit/case/metrics.py; NAME@N: over N rounds
     base: {federation: ..., method: ...}         # a config; method.rounds is the paper's number
     columns: {NAME: {overrides: {...}, note: ...}}
     rows: {NAME: {method: {name: ..., ...}, published: {COLUMN: 75.27}, note: ...}}

@@ -47,12 +47,44 @@ class Aim(StrEnum):
     @property
     def is_against_people(self) -> bool:
         """Whether it is about people's data; otherwise about what the model does."""
-        return self in _AGAINST_PEOPLE
+        return self in _HARMS
+
+    @property
+    def harms(self) -> "tuple[Harm, ...]":
+        """What an attack with this aim does to people, where it succeeds; nothing where it aims at the model."""
+        return _HARMS.get(self, ())
 
     @property
     def words(self) -> str:
         """When a person, or an answer of the model, counts as exposed."""
         return _WORDS[self]
+
+
+class Harm(StrEnum):
+    """What can happen to people, whoever reads their data, in whatever message."""
+
+    RECORD = "exact_record"
+    RECONSTRUCTION = "reconstruction"
+    MEMBERSHIP = "membership"
+    DIFFUSE = "diffuse_membership"
+    ATTRIBUTE = "attribute"
+    CLIENT_FACT = "client_fact"
+    LINKAGE = "linkage"
+
+    @property
+    def is_mild(self) -> bool:
+        """Whether being exposed to it is of medium severity at most."""
+        return self in (Harm.DIFFUSE, Harm.CLIENT_FACT)
+
+    @property
+    def label(self) -> str:
+        """A few words."""
+        return _HARM_WORDS[self][0]
+
+    @property
+    def words(self) -> str:
+        """When a person, or a client, counts as hit."""
+        return _HARM_WORDS[self][1]
 
 
 _WORDS = {
@@ -70,12 +102,36 @@ _WORDS = {
     Aim.INTEGRITY: "an answer is lost to a false claim",
     Aim.DROPOUT: "an answer is lost while clients are away",
 }
-_AGAINST_PEOPLE = frozenset(
-    {
-        *(Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION),
-        *(Aim.RECONSTRUCTION, Aim.REGURGITATION, Aim.LINKAGE),
-    }
-)
+_HARMS = {
+    Aim.EXFILTRATION: (Harm.RECORD,),
+    Aim.MEMBERSHIP: (Harm.MEMBERSHIP, Harm.DIFFUSE),
+    Aim.ATTRIBUTE: (Harm.ATTRIBUTE, Harm.CLIENT_FACT),
+    Aim.INVERSION: (Harm.RECONSTRUCTION,),
+    Aim.RECONSTRUCTION: (Harm.RECONSTRUCTION,),
+    Aim.REGURGITATION: (Harm.RECONSTRUCTION,),
+    Aim.LINKAGE: (Harm.LINKAGE,),
+}
+_HARM_WORDS = {
+    Harm.RECORD: (
+        "an exact record",
+        "a value stands in what is read that is there only if the person's data are",
+    ),
+    Harm.RECONSTRUCTION: (
+        "reconstruction",
+        "what is recovered is nearer to the person's record than to all others of a gallery",
+    ),
+    Harm.MEMBERSHIP: ("membership", "the person scores above 99 of 100 people whose data were not used"),
+    Harm.DIFFUSE: ("diffuse membership", "the person scores above 90 of 100 people whose data were not used"),
+    Harm.ATTRIBUTE: (
+        "an attribute of a person",
+        "what is stated of the person, or of a group of fewer than five, is right",
+    ),
+    Harm.CLIENT_FACT: (
+        "a fact about a client",
+        "the classes, shares or numbers of examples that are stated of a client are right",
+    ),
+    Harm.LINKAGE: ("linkage", "a message or person is given to the right client"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from fedaudit.reports.document import Document
 from fedaudit.reports.renderer import Renderer
-from fedaudit.reports.result import AuditResult, Finding, Outcome
+from fedaudit.reports.result import AuditResult, Finding
 
 MODEL, ASSESSOR = "model", "assessor"
 
@@ -80,19 +80,13 @@ def _model(result: AuditResult) -> dict[str, Any]:
 
 def _declarations(result: AuditResult) -> dict[str, Any]:
     shown = [f for f in result.findings if f.is_demonstrated]
-    quiet = [f for f in result.findings if f.outcome is Outcome.NOT_DEMONSTRATED]
     return {
         "assessors": [{"bom-ref": ASSESSOR, "thirdParty": False}],
         "attestations": [
             {
                 "summary": result.decision.line if result.decision else result.headline.sentence,
                 "assessor": ASSESSOR,
-                "map": [
-                    {
-                        "claims": [_ref("claim", f) for f in quiet],
-                        "counterClaims": [_ref("claim", f) for f in shown],
-                    }
-                ],
+                "map": [{"claims": [], "counterClaims": [_ref("claim", f) for f in shown]}],
             }
         ],
         "claims": [
@@ -103,7 +97,7 @@ def _declarations(result: AuditResult) -> dict[str, Any]:
                 "reasoning": f.reason,
                 "evidence": [_ref("evidence", f)],
             }
-            for f in (*quiet, *shown)
+            for f in shown
         ],
         "evidence": [
             {
@@ -112,7 +106,7 @@ def _declarations(result: AuditResult) -> dict[str, Any]:
                 "description": f.summary,
                 "data": [{"name": "audit.json", "contents": {"url": "audit.json"}}],
             }
-            for f in (*quiet, *shown)
+            for f in shown
         ],
     }
 

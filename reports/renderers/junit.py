@@ -1,7 +1,7 @@
 """JUnit XML: a test case for each finding and required question and one for the verdict, as CI servers read it.
 
-What forbids a deployment is a failure, and a required question that stays open an error. The form is that of
-Jenkins' xUnit plugin (junit-10.xsd). Without a decision every demonstrated finding fails.
+A required question that is exposed is a failure, and so is what was seen or proved and forbids a deployment;
+one that stays open is an error. The form is that of Jenkins' xUnit plugin (junit-10.xsd).
 """
 
 import re
@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from fedaudit.reports.decision import Word
 from fedaudit.reports.document import Document
+from fedaudit.reports.questions import Cell, Question
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
@@ -34,12 +35,12 @@ class Junit(Renderer):
             )
             if tag := _tag(finding, result):
                 tally[tag] += 1
-                ET.SubElement(case, tag, message=_clean(finding.title)).text = _clean(finding.summary)
-        for q in (q for q in result.questions if q.required):
-            case = ET.SubElement(suite, "testcase", name=_clean(q.id), classname="fedaudit.question")
-            if q.is_open:
-                tally["error"] += 1
-                ET.SubElement(case, "error", message=_clean(q.state.words)).text = _clean(q.why)
+                ET.SubElement(case, tag, message=_clean(finding.title)).text = _clean(finding.account)
+        for cell in (c for c in result.cells if c.required):
+            case = ET.SubElement(suite, "testcase", name=_clean(cell.id), classname="fedaudit.question")
+            if tag := _tag_question(cell):
+                tally[tag] += 1
+                ET.SubElement(case, tag, message=_clean(cell.state.value)).text = _clean(cell.why)
         if result.decision:
             case = ET.SubElement(
                 suite, "testcase", name=_clean(result.decision.word.words), classname="fedaudit.verdict"
@@ -59,12 +60,18 @@ class Junit(Renderer):
 
 
 def _tag(finding: Finding, result: AuditResult) -> str:
-    """What becomes of a finding; one that could not tell is skipped, since its questions say what is open."""
-    if finding.outcome in (Outcome.NOT_APPLICABLE, Outcome.INCONCLUSIVE, Outcome.FAILED):
+    """What becomes of a finding; the questions that an attack answers say what it means."""
+    if finding.outcome is not Outcome.RAN:
         return "skipped"
-    if finding.outcome is not Outcome.DEMONSTRATED:
-        return ""
-    return "failure" if result.decision is None or finding.id in result.decision.failing else ""
+    return "failure" if result.decision is not None and finding.id in result.decision.failing else ""
+
+
+def _tag_question(cell: Cell) -> str:
+    """What becomes of a required question."""
+    if cell.is_open:
+        return "error"
+    is_mild = isinstance(cell, Question) and cell.harm.is_mild
+    return "failure" if cell.is_exposed and not is_mild and not cell.accepted else ""
 
 
 def _clean(text: str) -> str:

@@ -4,8 +4,8 @@ import re
 from typing import ClassVar
 
 from fedaudit.reports.document import Document
-from fedaudit.reports.format import OUTCOMES, SEVERITIES
-from fedaudit.reports.questions import describe_answered
+from fedaudit.reports.format import OUTCOMES, SEVERITIES, name_observer
+from fedaudit.reports.questions import describe_answered, describe_limits
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Finding, Outcome
 
@@ -21,11 +21,20 @@ class Markdown(Renderer):
             *([f"**{_text(decision.word.words)}**. {_text(decision.sentence)}", ""] if decision else []),
             _text(result.headline.sentence),
             "",
-            *([_text(describe_answered(result.questions)), ""] if result.questions else []),
+            *([_text(describe_answered(result.cells)), ""] if result.cells else []),
+            "| Question | Read by | State | Limits |",
+            "|---|---|---|---|",
+            *(
+                f"| {_text(q.harm.label)} | {_text(name_observer(q.observer))} | {q.state.value} | "
+                f"{_text(describe_limits(q))} |"
+                for q in result.questions
+                if q.required
+            ),
+            "",
             "| Severity | Finding | What was found |",
             "|---|---|---|",
             *(
-                f"| {_grade(f)} | {_text(f.title)} | {_text(f.summary)} |"
+                f"| {_grade(f)} | {_text(f.title)} | {_text(f.account)} |"
                 for f in result.findings
                 if not f.part_of
             ),
@@ -40,9 +49,7 @@ class Markdown(Renderer):
 
 
 def _grade(finding: Finding) -> str:
-    if finding.outcome is Outcome.DEMONSTRATED:
-        return SEVERITIES[finding.severity]
-    return OUTCOMES[finding.outcome]
+    return SEVERITIES[finding.severity] if finding.outcome is Outcome.RAN else OUTCOMES[finding.outcome]
 
 
 def _text(text: str) -> str:

@@ -18,14 +18,8 @@ LEVELS = {
     Severity.LOW: "note",
     Severity.NONE: "none",
 }
-# SARIF 2.1.0, 3.27.9: what was found, what could not be told, what does not apply
-KINDS = {
-    Outcome.DEMONSTRATED: "fail",
-    Outcome.NOT_DEMONSTRATED: "pass",
-    Outcome.INCONCLUSIVE: "open",
-    Outcome.FAILED: "open",
-    Outcome.NOT_APPLICABLE: "notApplicable",
-}
+# SARIF 2.1.0, 3.27.9, of what found nothing: that alone is no pass
+KINDS = {Outcome.RAN: "informational", Outcome.FAILED: "open", Outcome.NOT_APPLICABLE: "notApplicable"}
 
 
 class Sarif(Renderer):
@@ -71,14 +65,14 @@ def _rule(finding: Finding) -> dict[str, Any]:
 
 
 def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]:
-    demonstrated = finding.outcome is Outcome.DEMONSTRATED
-    text = " ".join(part for part in (finding.title.rstrip(".") + ".", finding.summary) if part)
+    is_shown = finding.severity is not Severity.NONE
+    text = " ".join(part for part in (finding.title.rstrip(".") + ".", finding.account) if part)
     key = hashlib.sha256(f"{result.scope.method} {result.scope.dataset} {finding.id}".encode()).hexdigest()
     found: dict[str, Any] = {
         "ruleId": finding.id,
         "ruleIndex": index,
-        "kind": KINDS[finding.outcome],
-        "level": LEVELS[finding.severity] if demonstrated else "none",
+        "kind": "fail" if is_shown else KINDS[finding.outcome],
+        "level": LEVELS[finding.severity],
         "message": {"text": text},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": "audit.json"}}}],
         "partialFingerprints": {"finding/v1": key},

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question, count_by_aim
+from fedaudit.reports.questions import describe_limits, list_harms
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
-
-RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
 
 
 class Annexes(Section):
@@ -34,7 +32,7 @@ class Annexes(Section):
 
 
 def _observers(result: AuditResult) -> list[Block]:
-    positions = dict.fromkeys(q.observer for q in result.questions if q.aim.is_against_people)
+    positions = dict.fromkeys(q.observer for q in result.questions)
     positions |= dict.fromkeys(f.threat.position for f in result.findings if f.threat)
     rows = [_observer(p, result) for p in positions]
     if not rows:
@@ -44,7 +42,7 @@ def _observers(result: AuditResult) -> list[Block]:
             header=[
                 "Observer",
                 "Tests run",
-                "Strongest attack, with its uncertainty",
+                "Most who are hit, with both limits",
                 "Not answered",
                 "Residual risk",
             ],
@@ -57,48 +55,33 @@ def _observers(result: AuditResult) -> list[Block]:
 
 
 def _observer(position: str, result: AuditResult) -> list[str]:
-    ran = [f for f in result.findings if f.threat and f.threat.position == position and f.outcome in RAN]
-    left = [
-        q for q in result.questions if q.observer == position and q.aim.is_against_people and not q.is_answered
-    ]
+    ran = [f for f in result.findings if f.threat and f.threat.position == position and f.outcome is Outcome.RAN]
+    left = [q for q in result.questions if q.observer == position and not q.is_answered]
     return [
         fmt.sentence_case(fmt.name_observer(position)),
         ", ".join(f.id for f in ran) or "none",
-        _strongest(ran, result),
-        count_by_aim(left) or "no question",
-        _residual(ran, left),
+        _strongest(position, result),
+        list_harms(left) or "no question",
+        _residual(position, result),
     ]
 
 
-def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
-    """The worst finding, by the measure that page 1 quotes of it."""
-    found = next((f for f in ran if f.outcome is Outcome.DEMONSTRATED), None)
-    if found is None:
-        return "none demonstrated" if ran else "not known"
-    risks = result.decision.risks if result.decision else []
-    row = next((r for r in risks if r.finding == found.id), None)
-    if row and (quoted := next((o for o in row.odds if o.graded), None)):
-        where = "" if quoted.group is None else f" in groups of {quoted.group:,.0f}"
-        guess = "" if quoted.guess is None else f"; guessing {fmt.percent(quoted.guess)}"
-        shown = fmt.estimate(quoted.value, quoted.reliable_interval, "fraction")
-        where += f", by {fmt.plural(quoted.replays, 'replay')}" if quoted.rests_on_replays else ""
-        return f"{found.id}: {row.what[:1].lower()}{row.what[1:]}, {shown}{where}{guess}"
-    here = [e for e in found.evidence if e.control == "none" and found.where in ("", e.place)]
-    if not here:
-        return found.id
-    e = telling(here)[0]
-    blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""
-    place = f" at {e.place}" if e.place else ""
+def _strongest(position: str, result: AuditResult) -> str:
+    """The question of which most are hit at least, with both its limits."""
+    asked = [q for q in result.questions if q.observer == position and q.at_least]
+    if not asked:
+        return "nobody is known to be hit"
+    worst = max(asked, key=lambda q: (not q.harm.is_mild, q.at_least / max(1, q.people)))
+    return f"{', '.join(worst.findings[:1])}: {worst.harm.label}, {describe_limits(worst)}"
+
+
+def _residual(position: str, result: AuditResult) -> str:
+    asked = [q for q in result.questions if q.observer == position]
+    if any(q.is_exposed for q in asked):
+        return "exposed, as configured"
     return (
-        f"{found.id}: {find_measure(e.measure).words}{place} {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+        "not known" if not asked or any(not q.is_answered for q in asked) else "of a stronger attack than these"
     )
-
-
-def _residual(ran: Sequence[Finding], left: Sequence[Question]) -> str:
-    shown = [f.severity.value for f in ran if f.outcome is Outcome.DEMONSTRATED]
-    if shown:
-        return f"{shown[0]}, as configured"
-    return "not known" if left or not ran else "of a stronger attack than these"
 
 
 def _technical(result: AuditResult) -> dict[str, str]:
@@ -109,8 +92,8 @@ def _technical(result: AuditResult) -> dict[str, str]:
     words = sorted({find_measure(e.measure).words for evidence in real.values() for e in telling(evidence)})
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
-        "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; "
-        f"{fmt.count_answered(result.questions)}; log: evidence/ in the run folder",
+        "Tests": f"{fmt.plural(sum(f.outcome is Outcome.RAN for f in attacks), 'attack')} ran; "
+        f"{fmt.count_answered(result.cells)}; log: evidence/ in the run folder",
         "Metrics": "; ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",
@@ -134,7 +117,7 @@ def _catalogues(findings: Sequence[Finding]) -> dict[str, list[str]]:
     """What published catalogues call the demonstrated findings, edition by edition."""
     found: dict[str, list[str]] = {}
     for f in findings:
-        for taxon in f.taxonomy if f.outcome is Outcome.DEMONSTRATED else ():
+        for taxon in f.taxonomy if f.severity.rank else ():
             near = " (nearest)" if taxon.nearest else ""
             ids = found.setdefault(f"{taxon.catalogue} {taxon.edition}{near}", [])
             ids += [i for i in taxon.ids if i not in ids]

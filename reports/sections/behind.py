@@ -1,34 +1,30 @@
 """Behind the decision: who saw what, how sure it is, the words used, and which appendix has the proof."""
 
-import re
-
 from fedaudit.reports import format as fmt
-from fedaudit.reports.decision import Answer, Risk
+from fedaudit.reports.decision import Answer
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
 WORDS = {
-    "Answered": "demonstrated or bounded.",
-    "Bounded": "an upper limit is known and tolerable; leaks fainter than those that were planted may exceed it.",
+    "Answered": "exposed or clear.",
+    "At least": "people whom an attack hit because their data were in: hits less those that luck explains.",
+    "At most": "people who are hit in this run by the panel that the policy names; other attacks may hit more.",
+    "Clear": "no more people are hit at most than is tolerable, nor in any group.",
     "Class": "the category of an example: a digit, a diagnosis.",
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
-    "Demonstrated": "even the lowest value of an attack's 95 % interval is better than guessing, on messages of "
-    "this run or, where these are few, on replays.",
+    "Exposed": "more people are hit at least than is tolerable, in all or in a group.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
     "Guessing": "the success of somebody who never saw the messages.",
-    "Inconclusive": "an attack missed leaks that were planted, had none planted, or had too few trials: no sign "
-    "of safety.",
+    "Open": "neither exposed nor clear: no sign of safety.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "People": "those whose examples were trained on; each example counts as one person unless stated otherwise.",
     "Prototype": "a client's mean feature vector of a class: the average of what its model computes.",
-    "Question": "what one party could find out from one kind of message; hiding messages leaves fewer. It is "
-    "open while the policy requires it and it is not answered.",
+    "Question": "what can happen to people by all that one party reads.",
     "Replays": "messages that the auditor makes again from clients' models and data.",
     "Secure aggregation": "the server receives only the sum of clients' messages.",
 }
 OF_MEANS = ("Prototype", "Replays")  # that only federations which send means need
 LONGEST = 400  # signs of an answer
-MOST_EXPLAINED, LONGEST_REASON = 5, 130  # harms whose severity is explained, and signs of that
 
 
 class Behind(Section):
@@ -62,33 +58,23 @@ class Behind(Section):
 
 
 def _explain_severities(result: AuditResult) -> str:
-    """Which rule of the policy made each harm as severe as it is."""
-    rules = {r.id: re.split("[.:] ", r.reason)[0].rstrip(".") for r in result.policy.rules}
-    graded = {f.id: rules.get(f.rule, "") for f in result.findings}
-    risks = result.decision.risks if result.decision else []
-    harms = [
-        f"Harm {number}, {r.severity}{_name_place(r)}: {fmt.shorten(graded[r.finding], LONGEST_REASON)}."
-        for number, r in enumerate(risks[:MOST_EXPLAINED], 1)
-        if graded.get(r.finding)
-    ]
-    policy = f"policy {result.policy.name} {result.policy.version}"
-    if not harms:
-        return f"*Severities* follow the rules of {policy}, which the appendix *Policy* lists."
-    return f"*Severity* comes from a rule of {policy}. {' '.join(harms)}"
-
-
-def _name_place(risk: Risk) -> str:
-    """Of which messages alone the rule speaks; empty where it is all."""
-    group = next((o.group for o in risk.odds if o.graded), None)
-    return "" if group is None else f", of messages of {fmt.plural(round(group), 'example')}"
+    """How severity follows from the lower limit, and how many are tolerable."""
+    lines = "; ".join(line.what for line in result.policy.lines if "at most" in line.what)
+    return (
+        "*Severity* follows from how many people are hit at least: none; low, no more than is tolerable; medium, "
+        "up to three times that; high, up to half of all; critical, more, or anybody where nobody is tolerable. "
+        "Diffuse membership and facts about clients are medium at most. What is seen or proved carries its own. "
+        f"Tolerable by policy {result.policy.name} {result.policy.version}: {lines}."
+    )
 
 
 def _define(result: AuditResult) -> dict[str, str]:
     """The words of these pages, and what each question asks."""
     of_means = any("prototype" in e.kind for e in result.exposures)
     words = {word: text for word, text in WORDS.items() if of_means or word not in OF_MEANS}
-    aims = dict.fromkeys(q.aim for q in result.questions)
-    words |= {fmt.sentence_case(aim): f"{aim.words}." for aim in aims}
+    harms = dict.fromkeys(q.harm for q in result.questions)
+    words |= {fmt.sentence_case(h.label): f"counted where {h.words}." for h in harms}
+    words |= {fmt.sentence_case(c.aim): f"{c.aim.words}." for c in result.rule_questions}
     return dict(sorted(words.items()))
 
 

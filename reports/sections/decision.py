@@ -11,7 +11,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import DeploymentDecision as Record
-from fedaudit.reports.decision import Odds, Risk, Word
+from fedaudit.reports.decision import Risk, Word
 from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Severity
 from fedaudit.reports.section import (
     Banner,
@@ -36,15 +36,16 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
 MOST_ROWS = 5  # of harms and options together, options first
 MOST_OPTIONS = 3  # with a row of their own; further ones are named
 MOST_REMEDIES = 2
-MOST_NAMED = 3  # of the harms that do not fit
+MOST_NAMED = 2  # of the harms that do not fit
 MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
-LONGEST_WHOM = 60
+LONGEST_HARM, LONGEST_WHOM = 140, 60
 LONGEST_OPTION, LONGEST_EFFECT = 130, 185
 LONGEST_ADVICE = 400
 LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
+SEVERITY = "What makes a *severity* is on page 2."
 UNMEASURED = "not measured; variants: auto measures it"
 
 
@@ -98,47 +99,35 @@ def _describe_system(result: AuditResult) -> Table:
     )
 
 
-def _explain_severity(decision: Record) -> str:
-    """What a severity means for the decision; page 2 says what makes each."""
-    bar = f"{decision.bar} or worse forbids deployment" if decision.bar else "none forbids deployment"
-    return f"*Severity* (see page 2): {bar}, anything less must be treated or accepted in writing."
-
-
-def _explain_most(risks: Sequence[Risk]) -> str:
-    """How the numbers of a table of harms go with the one above it."""
-    limited = any(r.whom[:1].isdigit() for r in risks)
-    return "*People at most* is the limit of that harm alone. " if limited else ""
-
-
 def _tabulate_risks(decision: Record, most: int) -> list[Block]:
-    severity = _explain_severity(decision)
     if not decision.risks:
-        text = "Nothing was demonstrated by what ran. That is not a proof of privacy."
-        return [Paragraph(f"{text} {severity}")]
+        text = "Nobody is known to be hit by what ran. That is not a proof of privacy."
+        return [Paragraph(f"{text} {SEVERITY}")]
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
-            header=["What, and who can do it", "People at most", "How often an attempt succeeds", "Severity"],
+            header=["What, and who can do it", "At least", "At most", "Severity"],
             rows=[
                 [
                     Cell(
-                        lead=fmt.shorten(f"{number}. {r.what}{f', by {r.who}' if r.who else ''}.", LONGEST),
+                        lead=fmt.shorten(f"{number}. {r.what}{f', by {r.who}' if r.who else ''}.", LONGEST_HARM),
                         note=_count_unnamed(r),
-                        links=(r.finding, *r.also)[:MOST_LINKED],
+                        links=tuple(filter(None, (r.finding, *r.also)))[:MOST_LINKED],
                     ),
-                    fmt.shorten(r.whom, LONGEST_WHOM),
-                    Cell(bars=tuple(_draw_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
+                    Cell(bars=_draw_bars(r), note=fmt.sentence_case(fmt.shorten(r.note, LONGEST_WHOM))),
+                    _describe_most(r),
                     Cell(badge=Severity(r.severity)),
                 ]
                 for number, r in enumerate(shown, 1)
             ],
             align="llll",
-            widths=[3.7, 1.45, 3.55, 1.3],
-            caption="What was demonstrated, worst first; findings of the same harm share a row.",
+            widths=[4.5, 2.7, 1.5, 1.3],
+            caption="What was shown, worst first: how many people an attack hit, net of luck, and how many could "
+            "be hit by the attacks that ran.",
             numbered=False,
         )
     ]
-    text = _explain_most(shown) + severity
+    text = SEVERITY
     if more := decision.risks[len(shown) :]:
         named = [f"{n}. {r.what} ({r.severity})" for n, r in enumerate(more, len(shown) + 1)]
         names = "; ".join(named[:MOST_NAMED])
@@ -158,24 +147,19 @@ def _count_unnamed(risk: Risk) -> str:
     return f"{fmt.plural(1 + len(risk.also), 'finding')}, such as" if more > 0 else ""
 
 
-def _draw_bar(odds: Odds) -> Bar:
-    where = ""
-    if odds.group is not None:
-        where = f" where a message covers {fmt.plural(round(odds.group), 'example')}"
-    guess = "" if odds.guess is None else f" (guessing {fmt.percent(odds.guess)})"
-    return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
+def _draw_bars(risk: Risk) -> tuple[Bar, ...]:
+    """How many are hit at least; nothing of what is certain."""
+    if not risk.people:
+        return ()
+    of = f" of {risk.people:,} {risk.unit}" if risk.unit != "% of answers" else risk.unit
+    return (Bar(share=min(1.0, risk.at_least / risk.people), text=f"{risk.at_least:,}{of}"),)
 
 
-def _describe_baseline(risk: Risk) -> str:
-    best = next((o for o in risk.odds if o.graded), None)
-    if best is None or best.interval is None:
-        return fmt.sentence_case(risk.note)
-    own, reliable = (fmt.interval(i, "fraction") for i in (best.interval, best.reliable_interval))
-    trials = fmt.plural(best.trials, "trial") if best.trials else "trials"
-    if best.rests_on_replays:
-        replays = fmt.plural(best.replays, "replay") if best.replays else "replays"
-        return f"95 % interval: {reliable}, {replays}. The {trials} of this run alone give {own}."
-    return f"95 % interval: {own}, {trials} of this run"
+def _describe_most(risk: Risk) -> str:
+    """How many could be hit at most, by the attacks that ran."""
+    if not risk.people:
+        return ""
+    return "no limit known" if risk.at_most is None else f"{risk.at_most:,} of {risk.people:,}"
 
 
 def _tabulate_options(result: AuditResult) -> Table:
@@ -191,13 +175,13 @@ def _tabulate_options(result: AuditResult) -> Table:
     decision = result.decision
     harms = len(decision.risks) if decision else 0
     leaves = f"Leaves {('', '1', '1 and 2')[harms] if harms < 3 else f'1 to {harms}'}. " if harms else ""
-    against = "Against the policy: until" if decision and decision.failing else "Until"
+    against = "Against the policy: until" if decision and decision.word is Word.NOT_READY else "Until"
     now = _describe_cost(rows[0]) if measured and rows else "unchanged"
     return Table(
         header=["Option", f"What its own audit says{' of the harms above' if harms else ''}", "Cost", "Choice"],
-        rows=[*lettered, [last, f"{leaves}{against} ________, because ________", now, BOX]],
+        rows=[*lettered, [last, f"{leaves}{against} ______, because ______", now, BOX]],
         align="lllc",
-        widths=[2.85, 5.2, 1.2, 0.75],
+        widths=[2.75, 5.15, 1.45, 0.65],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -221,7 +205,7 @@ def _name_further_options(result: AuditResult) -> str:
     if not more:
         return ""
     named = "; ".join(f"{r.name} ({r.word.words.lower() if r.word else 'not run to the end'})" for r in more)
-    return fmt.shorten(f"*Also tried, and ranked below these*: {named}.", LONGEST_SENTENCE)
+    return fmt.shorten(f"*Also tried, ranked below*: {named}.", LONGEST_SENTENCE)
 
 
 def _advise(result: AuditResult) -> str:
@@ -229,7 +213,9 @@ def _advise(result: AuditResult) -> str:
     if chosen := next((r for r in result.alternatives if r.recommended), None):
         return f"{result.recommendation} {_describe_price(chosen, result)}"
     if len(result.alternatives) > 1:
-        stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
+        stop = (
+            "Do not deploy as configured. " if result.decision and result.decision.word is Word.NOT_READY else ""
+        )
         finished = [r for r in _rank(result.alternatives) if r.word is not None]
         first = (
             f"No measured option is enough alone. {_describe_first(finished, result)}"
@@ -243,7 +229,7 @@ def _advise(result: AuditResult) -> str:
         return f"{first}{result.recommendation}"
     if remedies:
         return f"{first}What this would cost was not measured."
-    open_questions = sum(q.is_open for q in result.questions)
+    open_questions = sum(c.is_open for c in result.cells)
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
@@ -251,7 +237,7 @@ def _describe_first(ranked: Sequence[Alternative], result: AuditResult) -> str:
     """What the option that ranks first gives, costs and still lacks."""
     option = ranked[0]
     harms = [e for e in option.effects if e.state != "new"]
-    unknown = sum(e.state in ("open", "partly stopped") for e in harms)
+    unknown = sum(e.state == "open" for e in harms)
     lacking = (
         f"Unknown with it: {unknown} of {fmt.plural(len(harms), 'harm')}" if unknown else "It has open questions"
     )
@@ -340,7 +326,7 @@ def _describe_option(row: Alternative, decision: Record | None) -> str | Cell:
     elif row.bound:
         parts.append("its epsilon is refuted" if row.bound.status is Status.REFUTED else "no mathematical limit")
     # an open harm is why an option whose questions are unanswered is not recommended
-    is_said = bool(row.unanswered) and any(e.state in ("open", "partly stopped") for e in row.effects)
+    is_said = bool(row.unanswered) and any(e.state == "open" for e in row.effects)
     why = "Recommended." if row.recommended else "" if is_said else row.why_not
     said = f"{'. '.join(harms)}.{f' {why}' if why else ''}"
     text = _cut(f"{said} {fmt.sentence_case('; '.join(parts))}", LONGEST_EFFECT)
@@ -349,18 +335,16 @@ def _describe_option(row: Alternative, decision: Record | None) -> str | Cell:
 
 def _list_effects(effects: Sequence[HarmEffect], risks: Sequence[Risk]) -> list[str]:
     """Which harms an option stops or leaves, or where neither is known, by their numbers; then new ones."""
-    numbers = {r.finding: n for n, r in enumerate(risks, 1)}
-    rated = {r.finding: r.severity for r in risks}
+    numbers = {r.what: n for n, r in enumerate(risks, 1)}
+    rated = {r.what: r.severity for r in risks}
     groups = dict[str, list[str]](Stops=[], Leaves=[], Unknown=[])
-    for e in (e for e in effects if e.state != "new" and e.finding in numbers):
-        number = f"{numbers[e.finding]}"
+    for e in (e for e in effects if e.state != "new" and e.what in numbers):
+        number = f"{numbers[e.what]}"
         if e.state == "left":
-            milder = "" if e.severity == rated[e.finding] else f" (rated {e.severity})"
+            milder = "" if e.severity == rated[e.what] else f" (rated {e.severity})"
             groups["Leaves"].append(f"{number}{milder}")
         elif e.state == "stopped":
             groups["Stops"].append(f"{number} (at most {e.at_most:,} people)" if e.at_most else number)
-        elif e.state == "partly stopped":
-            groups["Stops"].append(f"{number} in part")
         else:
             groups["Unknown"].append(number)
     named = [f"{name} {', '.join(some) or 'none'}" for name, some in groups.items() if some or name == "Stops"]
@@ -374,12 +358,11 @@ def _explain_effects(result: AuditResult) -> str:
     if not states:
         return ""
     words = [
-        "*Stops*: at most a tolerable number of people is exposed, or what showed the harm is no longer sent.",
+        "*Stops*: at most a tolerable number is hit, or what showed it is no longer sent.",
         "*Leaves*: shown again.",
-        *(["*In part*: the rest is unknown."] if "partly stopped" in states else []),
-        *(["*Unknown*: neither was shown."] if states & {"open", "partly stopped"} else []),
+        *(["*Unknown*: neither was shown."] if "open" in states else []),
         *(["*New*: shown only with the option."] if "new" in states else []),
-        "*Cost*: accuracy, and bytes of messages without a protection's own traffic, such as keys.",
+        "*Cost*: accuracy, and bytes without a protection's own traffic, such as keys.",
     ]
     return " ".join(words)
 

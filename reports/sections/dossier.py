@@ -8,10 +8,10 @@ AI systems (11 November 2025). Rows are our paraphrases.
 
 from collections.abc import Callable, Sequence
 
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.format import plural
-from fedaudit.reports.questions import Question, count_states
+from fedaudit.reports.questions import Cell, count_states
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
@@ -58,23 +58,23 @@ def _answer(of: str, rows: Sequence[Row], result: AuditResult) -> list[Block]:
     ]
 
 
-def _describe_states(questions: Sequence[Question]) -> str:
+def _describe_states(questions: Sequence[Cell]) -> str:
     """How many questions there are, and how many of them stand in which state."""
     if not questions:
         return "No message of this run raises the question."
     return f"{plural(len(questions), 'question')}: {count_states(questions)}."
 
 
-def _of_aim(*aims: Aim) -> Answer:
-    return lambda result: _describe_states([q for q in result.questions if q.aim in aims])
+def _of_harm(*harms: Harm) -> Answer:
+    return lambda result: _describe_states([q for q in result.questions if q.harm in harms])
 
 
 def _about_people(result: AuditResult) -> str:
-    return _describe_states([q for q in result.questions if q.aim.is_against_people])
+    return _describe_states(result.questions)
 
 
 def _about_the_model(result: AuditResult) -> str:
-    mine = [q for q in result.questions if not q.aim.is_against_people]
+    mine = result.rule_questions
     return _describe_states(mine) if mine else "Not tested: no attacker of the model is declared."
 
 
@@ -110,7 +110,7 @@ def _count_planted(result: AuditResult) -> str:
 
 
 def _list_gaps(result: AuditResult) -> str:
-    return _describe_states([q for q in result.questions if not q.is_answered])
+    return _describe_states([c for c in result.cells if not c.is_answered])
 
 
 def _state_verdict(result: AuditResult) -> str:
@@ -119,12 +119,12 @@ def _state_verdict(result: AuditResult) -> str:
 
 EDPB: tuple[Row, ...] = (
     ("Paragraph 46", "Context in which the model is released and used, and who has access", _list_readers),
-    ("Paragraph 55", "Tests of membership inference", _of_aim(Aim.MEMBERSHIP)),
-    ("Paragraph 55", "Tests of attribute inference", _of_aim(Aim.ATTRIBUTE)),
-    ("Paragraph 55", "Tests of exfiltration", _of_aim(Aim.EXFILTRATION)),
-    ("Paragraph 55", "Tests of regurgitation of training data", _of_aim(Aim.REGURGITATION)),
-    ("Paragraph 55", "Tests of model inversion", _of_aim(Aim.INVERSION)),
-    ("Paragraph 55", "Tests of reconstruction", _of_aim(Aim.RECONSTRUCTION)),
+    ("Paragraph 55", "Tests of membership inference", _of_harm(Harm.MEMBERSHIP, Harm.DIFFUSE)),
+    ("Paragraph 55", "Tests of attribute inference", _of_harm(Harm.ATTRIBUTE, Harm.CLIENT_FACT)),
+    ("Paragraph 55", "Tests of exfiltration", _of_harm(Harm.RECORD)),
+    ("Paragraph 55", "Tests of regurgitation of training data", _of_harm(Harm.RECONSTRUCTION)),
+    ("Paragraph 55", "Tests of model inversion", _of_harm(Harm.RECONSTRUCTION)),
+    ("Paragraph 55", "Tests of reconstruction", _of_harm(Harm.RECONSTRUCTION)),
     ("Paragraph 58", "Documentation: threat models of the tests", _list_attackers),
     ("Paragraph 58", "Documentation: measures taken, and their measured effect", _describe_privacy),
     ("Paragraph 58", "Documentation: impact assessment, advice of the data-protection officer", None),
@@ -134,7 +134,11 @@ STANDARDS: tuple[Row, ...] = (
     ("OWASP AISVS 11.2.2", "Limits on the rate of queries", None),
     ("OWASP AISVS 11.2.3", "Outputs are calibrated", None),
     ("OWASP AISVS 11.2.4", "Differentially private training on sensitive data", _describe_privacy),
-    ("OWASP AISVS 11.2.5", "Simulated membership inference is no better than guessing", _of_aim(Aim.MEMBERSHIP)),
+    (
+        "OWASP AISVS 11.2.5",
+        "Simulated membership inference is no better than guessing",
+        _of_harm(Harm.MEMBERSHIP, Harm.DIFFUSE),
+    ),
     ("NIST AI RMF, MEASURE 1.1", "Risks that were not measured are documented", _list_gaps),
     ("NIST AI RMF, MEASURE 2.7", "Security and resilience are evaluated", _about_the_model),
     ("NIST AI RMF, MEASURE 2.10", "Privacy risk is examined", _about_people),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from fedaudit.reports import evidence_table
 from fedaudit.reports import format as fmt
-from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 from fedaudit.reports.section import (
     Block,
@@ -19,7 +18,7 @@ from fedaudit.reports.section import (
     Table,
 )
 
-MOST_ROWS = 6  # of evidence on paper, unless the place that was graded has more
+MOST_ROWS = 6  # of evidence on paper
 
 
 class Findings(Section):
@@ -31,7 +30,9 @@ class Findings(Section):
             return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
         blocks: list[Block] = []
         audits = {a.id: a.kind for a in result.noise_audits}
-        consistent = [f.id for f in findings if f.id in audits and f.outcome is Outcome.NOT_DEMONSTRATED]
+        consistent = [
+            f.id for f in findings if f.id in audits and f.outcome is Outcome.RAN and not f.severity.rank
+        ]
         for finding in findings:
             if finding.outcome is not Outcome.NOT_APPLICABLE and finding.id not in consistent:
                 blocks += _finding(finding, result)
@@ -47,7 +48,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     title = Heading(
         finding.title, badge=None if finding.severity is Severity.NONE else finding.severity, anchor=finding.id
     )
-    said = f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"
+    said = f"`{finding.id}`: {finding.account}"
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
     if finding.is_demonstrated:
         drawn = int(finding.severity.rank >= Severity.HIGH.rank and bool(figures))  # on paper
@@ -62,21 +63,11 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
             *_details(finding),
             *_advice(finding),
         ]
-    # on paper, what showed nothing, or shows a leak that counts already, is a sentence and the reason
-    why = f"It shows the same leak as {finding.part_of} and counts once." if finding.part_of else finding.reason
-    why += _name_bounded(finding, result)
+    # on paper, what showed nothing, or shows a leak that counts already, is a paragraph
+    why = f"It shows the same leak as {finding.part_of} and counts once." if finding.part_of else ""
     shown, numbers = _evidence(finding, drawn=bool(figures))
     inside = [KeyValues(items=_facts(finding)), *shown, *figures, *numbers, *_details(finding), *_advice(finding)]
     return [title, Paragraph(f"{said} {why}".rstrip()), Folded("Evidence", inside)]
-
-
-def _name_bounded(finding: Finding, result: AuditResult) -> str:
-    """That people whom an attack tested bound its question, where the graded measure alone answers nothing."""
-    bounded = [q for q in result.questions if finding.id in q.findings and q.state is State.BOUNDED]
-    if not bounded or finding.outcome is not Outcome.INCONCLUSIVE:
-        return ""
-    asked = fmt.plural(len(bounded), "question")
-    return f" The people whom it tested bound its {asked} all the same: see *Questions and answers*."
 
 
 def _fold(name: str, blocks: Sequence[Block], *, on_paper: bool = False) -> list[Block]:
@@ -88,10 +79,11 @@ def _evidence(finding: Finding, *, drawn: bool) -> tuple[list[Block], list[Block
     if curve := evidence_table.over_samples(finding.evidence):
         return ([], [curve]) if drawn else ([curve], [])
     evidence = [e for e in finding.evidence if e.control == "none"]
-    graded = [e for e in evidence if e.place == finding.where]
-    if graded and len(evidence) > MOST_ROWS:
-        of_place = evidence_table.tabulate_each(graded, f"Evidence at the place that was graded, {finding.where}")
-        return [of_place], [evidence_table.tabulate_each(evidence, "Evidence at every place")]
+    if len(evidence) > MOST_ROWS:
+        most = evidence_table.tabulate_each(
+            evidence_table.telling(evidence)[:MOST_ROWS], "The strongest evidence"
+        )
+        return [most], [evidence_table.tabulate_each(evidence, "Evidence at every place")]
     return ([evidence_table.tabulate_each(evidence, "Evidence")] if evidence else []), []
 
 
@@ -132,8 +124,6 @@ def _end(text: str) -> str:
 
 def _facts(finding: Finding) -> dict[str, str]:
     facts = {}
-    if finding.reason:
-        facts["Severity"] = finding.reason
     if finding.shown_by:
         facts["Also shown by"] = ", ".join(finding.shown_by)
     if finding.part_of:

@@ -1,9 +1,7 @@
-"""Policy: the rules that turned evidence into severities, with the reason for each threshold."""
+"""Policy: how much of a harm is tolerable, what must be answered, which attacks must have run, and why."""
 
-from collections.abc import Sequence
-
-from fedaudit.reports.format import SEVERITIES, date, plural
-from fedaudit.reports.result import AuditResult, PolicyRule
+from fedaudit.reports.format import date, plural
+from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Folded, Paragraph, Section, Table
 
 
@@ -12,41 +10,20 @@ class Policy(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         policy = result.policy
-        named = f"Severities were set by policy {policy.name}, version {policy.version}."
+        named = (
+            f"What is tolerable is said by policy {policy.name}, version {policy.version}, panel {policy.panel}."
+        )
         named += f" {_describe_registration(result)}" if policy.sha256 else ""
-        if not policy.rules:
-            return [Paragraph(f"{named} It has no rules, so every severity is none.")]
-        used = {f.rule for f in result.findings}
-        fired = [r for r in policy.rules if r.id in used]
-        rest = [r for r in policy.rules if r.id not in used]
         if result.decision and result.decision.rule:
             named += f" The verdict follows from `{result.decision.rule}`."
-        blocks: list[Block] = [
-            Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise.")
-        ]
-        if fired:  # findings quote these, with their reasons
-            caption = "The rules that held, with the reason for each threshold."
-            blocks.append(
-                Folded(plural(len(fired), "rule that held", "rules that held"), [_rules(fired, caption)])
-            )
-        else:
-            blocks.append(Paragraph("None of its rules held."))
-        if rest:
-            caption = "Rules that did not hold, with the reason for each threshold."
-            title = f"{plural(len(rest), 'rule')} that did not hold"
-            blocks += [Folded(title, [_rules(rest, caption)])]
-        return blocks
-
-
-def _rules(rules: Sequence[PolicyRule], caption: str) -> Table:
-    rows = [[r.id, SEVERITIES[r.severity], r.when, r.reason] for r in rules]
-    return Table(
-        header=["Rule", "Severity", "When", "Reason"],
-        rows=rows,
-        align="llll",
-        widths=[1.5, 1, 2.4, 3.6],
-        caption=caption,
-    )
+        table = Table(
+            header=["What it says", "Reason"],
+            rows=[[line.what, line.reason] for line in policy.lines],
+            align="ll",
+            widths=[4, 5],
+            caption="Every line of the policy, with its reason.",
+        )
+        return [Paragraph(named), Folded(plural(len(policy.lines), "line"), [table])]
 
 
 def _describe_registration(result: AuditResult) -> str:

@@ -1,11 +1,8 @@
 """Alternatives: what each of the plan's bought, protection or setting, and what it cost in accuracy."""
 
-from collections.abc import Mapping
-
-from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.result import Alternative, AuditResult, Trade
+from fedaudit.reports.result import Alternative, AuditResult
 from fedaudit.reports.section import Block, Card, Chart, Folded, Paragraph, Section, Table
 
 
@@ -20,8 +17,7 @@ class Protections(Section):
             Paragraph(
                 "Each alternative is the same federation with other protections or settings of the method. It "
                 "was attacked anew and has an audit of its own. A simulation keeps seed and data; messages of a "
-                "recorded federation were passed through the protections. A question that an alternative leaves "
-                "unanswered keeps the audited run's answer. Changes are from the audited run."
+                "recorded federation were passed through the protections. Changes are from the audited run."
             ),
             Table(
                 header=[
@@ -37,7 +33,7 @@ class Protections(Section):
                 align="llrrrrl",
                 widths=[2.6, 1.3, 0.9, 1, 1.5, 1.7, 1.2],
                 caption="Cost and gain of each alternative: its own verdict and answered questions; the people "
-                "whom the worst question that the audited run answers could expose; accuracy and its change in "
+                "who could be hit at most where the audited run exposes people; accuracy and its change in "
                 "percentage points; epsilon towards the server with its status and unit.",
             ),
             *_print_recommendation(result),
@@ -45,9 +41,7 @@ class Protections(Section):
         ]
         blocks += _tabulate_costs(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
-        titles = {f.id: f.method or f.title for f in result.findings}
-        if measured := _measures(rows, titles):
-            blocks.append(Folded("What attacks measured", measured))
+        blocks += _tabulate_cells(result)
         return blocks
 
 
@@ -59,7 +53,7 @@ def _tabulate_harms(result: AuditResult) -> list[Block]:
     """What each option does to every harm of page 1, and what only it shows; nothing where neither was found."""
     done = [r for r in result.alternatives if r.effects]
     risks = result.decision.risks if result.decision else []
-    rows = [[f"{n}. {r.what}", *(_describe_effect(o, r.finding) for o in done)] for n, r in enumerate(risks, 1)]
+    rows = [[f"{n}. {r.what}", *(_describe_effect(o, r.what) for o in done)] for n, r in enumerate(risks, 1)]
     new = ["; ".join(f"{e.what} ({e.severity})" for e in o.effects if e.state == "new") or "–" for o in done]
     if not done:
         return []
@@ -67,19 +61,37 @@ def _tabulate_harms(result: AuditResult) -> list[Block]:
         header=["Harm of page 1", *(o.name for o in done)],
         rows=[*rows, ["Shown only with it", *new]],
         align="l" * (1 + len(done)),
-        caption="What each alternative's own audit says of every harm of page 1. Stopped: at most a tolerable "
-        "number of people could be exposed, or what showed it is not sent any more. Open: neither.",
+        caption="What each alternative's own audit says of every harm of page 1. Stopped: at most a "
+        "tolerable number is hit, or what showed it is not sent any more. Open: neither.",
     )
     return [Folded("What becomes of every harm", [table])]
 
 
-def _describe_effect(option: Alternative, finding: str) -> str:
-    effect = next((e for e in option.effects if e.finding == finding and e.state != "new"), None)
+def _describe_effect(option: Alternative, what: str) -> str:
+    effect = next((e for e in option.effects if e.what == what and e.state != "new"), None)
     if effect is None:
         return "–"
     if effect.state == "left":
         return f"left, {effect.severity}"
     return f"stopped, at most {effect.at_most:,} people" if effect.at_most else effect.state
+
+
+def _tabulate_cells(result: AuditResult) -> list[Block]:
+    """Every question of the audited run, with its state and limits under each alternative."""
+    done = [r for r in result.alternatives if r.cells]
+    rows = [[fmt.name_question(cell), *(_describe_cell(r, cell.id) for r in done)] for cell in result.cells]
+    table = Table(
+        header=["Question", *(r.name for r in done)],
+        rows=rows,
+        align="l" * (1 + len(done)),
+        caption="Both limits of every question of the audited run, under each alternative's own attacks.",
+    )
+    return [Folded("Every question under each alternative", [table])] if rows else []
+
+
+def _describe_cell(row: Alternative, cell: str) -> str:
+    found = next((e for e in row.cells if e.cell == cell), None)
+    return "–" if found is None else f"{found.state}: {found.limits}"
 
 
 def _tabulate_costs(rows: list[Alternative]) -> list[Block]:
@@ -119,40 +131,6 @@ def _tabulate_costs(rows: list[Alternative]) -> list[Block]:
             "heard the slower half of the devices sent, against its share of the clients.",
         )
     ]
-
-
-def _measures(rows: list[Alternative], titles: Mapping[str, str]) -> list[Block]:
-    """What attacks measured: attacks, measures and places down, alternatives across."""
-    keys = dict.fromkeys((t.finding, t.measure, t.place) for r in rows for t in r.trades)
-    if not keys:
-        return []
-    return [
-        Table(
-            header=["Attack", "Measure", *(r.name for r in rows)],
-            rows=[
-                [
-                    titles.get(finding, finding),
-                    ", ".join(filter(None, (fmt.sentence_case(find_measure(measure).words), place))),
-                    *(_cell(_find(r, finding, measure, place)) for r in rows),
-                ]
-                for finding, measure, place in keys
-            ],
-            align="ll" + "r" * len(rows),
-            widths=[1.8, 1.5, *[1.4] * len(rows)],
-            caption="What attacks measured under each alternative, with its interval.",
-        )
-    ]
-
-
-def _find(row: Alternative, finding: str, measure: str, place: str) -> Trade | None:
-    wanted = (finding, measure, place)
-    return next((t for t in row.trades if (t.finding, t.measure, t.place) == wanted), None)
-
-
-def _cell(trade: Trade | None) -> str:
-    if trade is None:
-        return "not repeated"
-    return trade.why if trade.value is None else fmt.estimate(trade.value, trade.interval, trade.unit)
 
 
 def _overview(row: Alternative) -> list[str]:

@@ -6,7 +6,7 @@ from math import inf
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import AuditResult, Finding, Gallery, Outcome
+from fedaudit.reports.result import AuditResult, Finding, Gallery
 from fedaudit.reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, ReplayedRound, Robustness
 from fedaudit.reports.section import (
     Bar,
@@ -173,7 +173,7 @@ def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
     for needed in matrix.needs:
         against = _against(result, needed.kinds)
         found = [f for f in result.findings if f.id in against]
-        shown = [f"{f.id} ({f.severity.value})" for f in found if f.outcome is Outcome.DEMONSTRATED]
+        shown = [f"{f.id} ({f.severity.value})" for f in found if f.is_demonstrated]
         told = ", ".join(shown) or (f"nothing by {fmt.plural(len(found), 'attack')}" if found else "not attacked")
         kinds = ", ".join(k.replace("_", " ") for k in needed.kinds)
         rows.append([needed.rule, kinds or "sums alone", "no" if kinds else "yes", told if kinds else ""])
@@ -197,7 +197,12 @@ def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
 
 def _against(result: AuditResult, kinds: Sequence[str]) -> set[str]:
     """Ids of findings by attacks on these kinds, as the server reads them."""
-    return {name for q in result.questions if q.observer == "server" and q.kind in kinds for name in q.findings}
+    return {
+        name
+        for q in result.questions
+        if q.observer == "server" and set(kinds) & set(q.kinds)
+        for name in q.findings
+    }
 
 
 def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> list[Block]:

@@ -133,7 +133,7 @@ FINDING = Finding(
     id="x",
     title="t",
     source="attack",
-    outcome=Outcome.DEMONSTRATED,
+    outcome=Outcome.RAN,
     severity=Severity.LOW,
     summary="s",
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"c", "a", "d", "b"})),

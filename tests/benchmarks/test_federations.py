@@ -108,7 +108,7 @@ def test_counts_of_two_rounds_differ_by_four_people_at_most() -> None:
 
 
 def said(word: str, *demonstrated: tuple[str, str]) -> Mapping[str, Any]:
-    return {"word": word, "demonstrated": [list(d) for d in demonstrated]}
+    return {"word": word, "exposed_to": [list(d) for d in demonstrated]}
 
 
 def test_an_audit_is_held_against_what_is_known() -> None:
@@ -116,8 +116,8 @@ def test_an_audit_is_held_against_what_is_known() -> None:
     assert fits(clean, said("ready")) == "right" and fits(clean, said("cannot_tell")) == "undecided"
     assert fits(clean, said("not_ready")).startswith("WRONG")
     assert fits(leak, said("ready")).startswith("WRONG")
-    assert fits(leak, said("not_ready")) == "not found: exfiltration by the server of 8"
-    assert fits(leak, said("not_ready", ("exfiltration", "server"))) == "right"
+    assert fits(leak, said("not_ready")) == "not found: exact_record by the server of 8"
+    assert fits(leak, said("not_ready", ("exact_record", "server"))) == "right"
 
 
 @pytest.mark.nightly

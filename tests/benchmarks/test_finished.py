@@ -14,7 +14,7 @@ from benchmarks.paper_tables.main import Selection, reproduce
 from benchmarks.paper_tables.report import Finished, collect, kept
 from benchmarks.paper_tables.table import Claim, load_table, tables
 from fedaudit.audit.case.digests import of_value
-from fedaudit.audit.verdict.metrics import summary
+from fedaudit.audit.case.metrics import summary
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.devices.counted import Counted
 from fedaudit.fl.runtime.errors import UserError

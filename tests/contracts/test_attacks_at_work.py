@@ -18,7 +18,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.workers import one_thread
-from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.threats.threat import Harm, Position
 from tests.contracts.attack_worlds import SLOW, WORLDS, made, stage
 from tests.contracts.played import claim, claimed, digest, evidence, reordered, same, told
 from tests.contracts.strange import STRANGE
@@ -83,6 +83,7 @@ def test_the_silent_control_covers_the_baseline(name: str) -> None:
 
 # Who is counted is known to the truth, and counted once
 
+WITHOUT_GROUPS = {"prototype_difference", "public_membership"}  # their held-out people are of no group
 COUNTING = [n for n in QUICK if catalog.load("attacks", n).count_people is not Attack.count_people]
 
 
@@ -99,14 +100,31 @@ def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of
     assert (
         counted or name == "prototype_difference" or not sent & set(card.targets)
     )  # its clients keep their data
-    assert len({p.kind for p in counted}) == len(counted)
+    assert len({(p.kind, p.harm) for p in counted}) == len(counted)
     for people in counted:
         assert people.hit_means and people.luck.trials > 0 and people.kind in (None, *card.targets)
+        assert people.harm in card.aim.harms
         assert set(people.planted) <= set(people.held) and any(people.tested.values())
         for client, rows in people.tested.items():
-            own = set(here.truth.client_rows(client).tolist())
+            own = {client} if people.harm is Harm.CLIENT_FACT else set(here.truth.client_rows(client).tolist())
             assert len(set(rows)) == len(rows) and set(people.hit.get(client, ())) <= set(rows) <= own
             assert len(rows) <= people.held[client] <= len(own)
+
+
+@pytest.mark.sample(9)
+@pytest.mark.dear(
+    *("activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction"),
+    *("played_update", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
+)
+@pytest.mark.parametrize("name", COUNTING)
+def test_groups_of_people_stand_beside_held_out_people_of_the_same_group(name: str) -> None:
+    here = stage(name)
+    for people in made(name).count_people(claim(name), here.truth, np.random.default_rng(1)):
+        total = sum(map(len, people.tested.values()))
+        assert len({g.name for g in people.groups}) == len(people.groups)
+        for group in people.groups:
+            assert group.tested < total and group.hits <= sum(map(len, people.hit.values()))
+            assert group.luck.trials > 0 or group.name == "rarest tenth" or name in WITHOUT_GROUPS, group
 
 
 # What it may read is what it reads

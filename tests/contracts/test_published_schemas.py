@@ -18,7 +18,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.schema import result_schema
 from fedaudit.reports.document import Document, compose
 from fedaudit.reports.record import SealRecord
-from fedaudit.reports.result import AuditResult, Outcome
+from fedaudit.reports.result import AuditResult
 from tests.reports.sample import result
 
 FOLDER = Path(sys.prefix) / "share" / "fedaudit" / "schemas"
@@ -48,7 +48,7 @@ def document(kind: str) -> Document:
     """The sample as it is, gated, sealed, or without any finding."""
     found = result()
     if kind == "gated":
-        ids = [f.id for f in found.findings if f.outcome is Outcome.DEMONSTRATED]
+        ids = [f.id for f in found.findings if f.is_demonstrated]
         assert found.decision is not None
         found.decision.failing, found.decision.accepted = ids[:-1], {ids[-1]: "until then"}
     if kind == "sealed":

@@ -7,7 +7,7 @@ import argparse
 import time
 
 from tests.leaks.guarded import UNSEEN, check_all
-from tests.leaks.runs import LEAKS, found
+from tests.leaks.runs import LEAKS, found, read_words
 
 
 def print_guard(name: str) -> None:
@@ -31,7 +31,10 @@ def main() -> None:
         started = time.monotonic()
         by = found(name, given.minutes)
         hits += bool(by)
-        print(f"{'FOUND ' if by else 'MISSED'}  {name}  ({time.monotonic() - started:.0f} s)", flush=True)
+        words = " | ".join(read_words(name, given.minutes))
+        print(
+            f"{'FOUND ' if by else 'MISSED'}  {name}: {words}  ({time.monotonic() - started:.0f} s)", flush=True
+        )
         for attack, (severity, words) in by.items():
             print(f"          {severity:9}{attack}: {words[:150]}", flush=True)
     print(f"{hits} of {len(names)} found")

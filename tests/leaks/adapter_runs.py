@@ -16,7 +16,7 @@ from typing import Any
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config, SimulatedConfig
-from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.result import AuditResult, Finding, Severity
 
 METHODS = "tests.leaks.adapters"
 NOTES = {"name": "notes", "patients": 40, "vocabulary": 800, "length": 32}
@@ -211,11 +211,11 @@ def audit(config: Config) -> AuditResult:
 def differ(name: str) -> list[Finding]:
     """Findings of the leaking federation that the honest one has not, or less badly."""
     leak = LEAKS[name]
-    plain = {f.id: f.severity for f in audit(honest(leak)).findings if f.outcome == Outcome.DEMONSTRATED}
+    plain = {f.id: f.severity for f in audit(honest(leak)).findings if f.severity.rank}
     return [
         f
         for f in audit(leaking(leak)).findings
-        if f.outcome == Outcome.DEMONSTRATED
+        if f.severity.rank
         and f.severity.rank >= Severity.MEDIUM.rank
         and f.severity.rank > plain.get(f.id, Severity.NONE).rank
     ]
@@ -231,7 +231,5 @@ def accuse(name: str) -> list[Finding]:
     return [
         f
         for f in audit(clean(CLEAN[name])).findings
-        if f.outcome == Outcome.DEMONSTRATED
-        and f.source in ("attack", "disclosure")
-        and f.severity.rank >= Severity.MEDIUM.rank
+        if f.severity.rank and f.source in ("attack", "disclosure") and f.severity.rank >= Severity.MEDIUM.rank
     ]

@@ -16,7 +16,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.reports.result import AuditResult, Outcome, Severity
+from fedaudit.reports.result import AuditResult, Severity
 
 METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
 FEDERATION = {
@@ -126,6 +126,7 @@ class Seen(NamedTuple):
 
     severities: dict[str, Severity]
     worst: dict[str, str]  # headlines
+    word: str
 
 
 def _method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,14 +166,12 @@ def audited(config: Config) -> Seen:
         run = RunDir.create(Path(folder) / "run")
         execute(run, config, ("simulate", "attack", "account", "score"), lambda *_: None, skip_finished=True)
         result = AuditResult.model_validate_json(run.audit.read_text(encoding="utf-8"))
-    shown = [
-        f for f in result.findings if f.outcome == Outcome.DEMONSTRATED and f.source in ("attack", "disclosure")
-    ]
-    return Seen({f.id: f.severity for f in shown}, {f.id: f"{f.rule}: {f.summary}" for f in shown})
+    shown = [f for f in result.findings if f.severity.rank and f.source in ("attack", "disclosure")]
+    return Seen({f.id: f.severity for f in shown}, {f.id: f.reason for f in shown}, str(result.verdict.word))
 
 
 @cache
-def _honest(text: str) -> Seen:
+def _audit_once(text: str) -> Seen:
     return audited(Config.model_validate_json(text))
 
 
@@ -181,11 +180,17 @@ def _about(id: str, what: str) -> bool:
     return id not in catalog.names("attacks") or catalog.load("attacks", id).card.aim in AIMS[what]
 
 
+def read_words(name: str, minutes: float) -> tuple[str, str]:
+    """The words of the leaking federation's audit and of the honest one's."""
+    both = (config(LEAKS[name], honest, minutes).model_dump_json() for honest in (False, True))
+    leaking, plain = (_audit_once(text).word for text in both)
+    return leaking, plain
+
+
 def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:
     """Findings of the leaking federation that the honest one has not, or less badly: severity and words."""
     leak = LEAKS[name]
-    seen = audited(config(leak, False, minutes))
-    plain = _honest(config(leak, True, minutes).model_dump_json())
+    seen, plain = (_audit_once(config(leak, honest, minutes).model_dump_json()) for honest in (False, True))
     return {
         id: (severity.value, seen.worst[id])
         for id, severity in seen.severities.items()

@@ -5,19 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.decision import Answer, DeploymentDecision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.decision import Answer, DeploymentDecision, KeyNumber, Risk, Word
 from fedaudit.reports.exposed import PartyExposure
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import GroupLimits, HeadCount, Question, RuleQuestion, State
 from fedaudit.reports.result import (
     AuditResult,
     AuditScope,
     Headline,
     History,
-    Outcome,
+    PolicyLine,
     PolicyRecord,
-    PolicyRule,
     ReproductionRecord,
     Severity,
 )
@@ -33,7 +32,6 @@ def result() -> AuditResult:
         created="2026-03-05T14:07:00Z",
         headline=Headline(
             severity=Severity.CRITICAL,
-            outcome=Outcome.DEMONSTRATED,
             sentence="A server that is merely curious recovers recognisable training images from "
             "the prototypes of clients that hold five or fewer examples of a class: 78.4 % are "
             "matched to the right person's image, against 10.2 % for a baseline.",
@@ -41,7 +39,9 @@ def result() -> AuditResult:
         decision=_decision(),
         scope=_scope(),
         exposures=_exposures(),
+        people=HeadCount(expected=800.0, interval=(760, 840), people=1400),
         questions=questions(),
+        rule_questions=rule_questions(),
         findings=findings(),
         figures=figures(),
         galleries=galleries(),
@@ -59,36 +59,32 @@ def result() -> AuditResult:
 
 
 def _decision() -> DeploymentDecision:
-    bar = Odds(group=1, value=0.784, interval=(0.724, 0.844), guess=0.102, graded=True)
     return DeploymentDecision(
         word=Word.NOT_READY,
         bar="high",
-        failing=["upcnn", "dp-upper"],
-        rule="severe-finding",
-        sentence="1 critical demonstrated; 2 of 7 questions answered.",
+        failing=["dp-upper"],
+        rule="people-exposed",
+        sentence="At least 760 of 1,400 people are hit because their data were in: reconstruction by the server; "
+        "the policy tolerates 1 %. 2 harms were shown: 1 critical, 1 high; 2 of 7 questions answered.",
         numbers=[
-            KeyNumber(shown="12 of 1,400", text="examples are expected to be told"),
-            KeyNumber(shown="78.4 %", text="is how often it works at best"),
+            KeyNumber(shown="800 of 1,400", text="people are hit by the worst attack, net of luck"),
+            KeyNumber(shown="3 of 7", text="questions are answered"),
             KeyNumber(shown="1 of 1", text=f"of the harms below need nobody but the server {HOSTILE}"),
         ],
         risks=[
             Risk(
                 finding="upcnn",
                 also=["lira"],
-                what="Single images are redrawn",
+                what="A person's record is reconstructed, near enough to name the person",
                 who="the server",
-                whom="12 of 1,400 examples",
-                odds=[bar, bar.model_copy(update={"group": 20.0, "value": 0.05, "graded": False})],
+                unit="people",
+                at_least=760,
+                at_most=840,
+                people=1400,
+                cells=["reconstruction.server"],
                 severity="critical",
             ),
-            Risk(
-                finding="dp",
-                what="No mathematical limit",
-                who="",
-                whom="everybody",
-                note="not a matter of chance",
-                severity="high",
-            ),
+            Risk(finding="dp", what="No mathematical limit", note="certain", severity="high"),
         ],
         answers=[Answer(question="Do the attacks work at all?", answer="3 of 3.", where="Evidence by finding")],
     )
@@ -121,41 +117,82 @@ def _scope() -> AuditScope:
     )
 
 
-def make_question(aim: str, observer: str, kind: str, state: State, why: str, **more: Any) -> Question:
-    fields = {"rounds": "all 50 rounds", "required": True, "tolerable": 0.05} | more
-    return Question(
-        id=f"{aim}.{observer}.{kind}", aim=Aim(aim), observer=observer, kind=kind, state=state, why=why, **fields
-    )
+def make_question(harm: Harm, observer: str, state: State, why: str, **more: Any) -> Question:
+    fields = {"required": True, "tolerable": 0.05, "people": 1400} | more
+    return Question(id=f"{harm}.{observer}", harm=harm, observer=observer, state=state, why=why, **fields)
+
+
+def make_rule_question(aim: str, rule: str, state: State, why: str, **more: Any) -> RuleQuestion:
+    fields = {"required": True, "tolerable": 0.05} | more
+    return RuleQuestion(id=f"{aim}.{rule}", aim=Aim(aim), rule=rule, state=state, why=why, **fields)
 
 
 def questions() -> list[Question]:
-    """One in each state."""
+    """Each state, with and without a limit, by everybody and by a group."""
+    group = GroupLimits(name="class 3 of client 2", people=35, at_least=23, at_most=28, attack="lira")
     return [
         make_question(
-            *(
-                "inversion",
-                "server",
-                "local_prototypes",
-                State.DEMONSTRATED,
-                "upcnn succeeded on recorded messages",
-            ),
+            Harm.RECONSTRUCTION,
+            "server",
+            State.EXPOSED,
+            "upcnn hit 860 of 1,400 people tested, at least 760 because their data were in",
             findings=["upcnn", "lira"],
+            at_least=760,
+            at_most=840,
+            tolerable=0.01,
         ),
         make_question(
-            *("membership", "server", "local_prototypes", State.INCONCLUSIVE, "lira failed: out of memory"),
+            Harm.MEMBERSHIP,
+            "server",
+            State.OPEN,
+            "there is no limit, since the panel lacks lira (failed: out of memory)",
             findings=["lira"],
         ),
         make_question(
-            *("attribute", "server", "proto_counts", State.BOUNDED, "at most 12 of 1,400 could be exposed"),
+            Harm.ATTRIBUTE,
+            "server",
+            State.CLEAR,
+            "upcnn hit 9 of 1,400 people tested; at most 12 of 1,400 people are, net of luck, by any attack that "
+            "ran, all of the panel among them",
+            findings=["upcnn"],
             at_most=12,
-            people=1400,
         ),
-        make_question("membership", "client", "global_prototypes", State.NOT_ASKED, "left out: ridge"),
         make_question(
-            "attribute", "client", "global_prototypes", State.NOT_ASKED, "left out: ridge", accepted="A. Person"
+            Harm.MEMBERSHIP,
+            "client",
+            State.OPEN,
+            "there is no limit, since the panel lacks ridge (left out, about 40 s)",
+            next_attack="ridge",
+            seconds=40.0,
         ),
-        make_question("membership", "public", "global_prototypes", State.NO_ATTACK, "fedaudit has none"),
-        make_question("linkage", "server", "messages", State.NO_ATTACK, "fedaudit has none", required=False),
+        make_question(
+            Harm.ATTRIBUTE, "client", State.OPEN, "no attack was tried", accepted="A. Person, until 2027: known"
+        ),
+        make_question(
+            Harm.MEMBERSHIP,
+            "public",
+            State.EXPOSED,
+            "lira hit at least 23 of 35 people of class 3 of client 2 because their data were in",
+            findings=["lira"],
+            at_least=1,
+            at_most=32,
+            groups=[group],
+        ),
+        make_question(Harm.LINKAGE, "server", State.OPEN, "no attack was tried", required=False),
+    ]
+
+
+def rule_questions() -> list[RuleQuestion]:
+    return [
+        make_rule_question(
+            "backdoor",
+            "multi_krum",
+            State.CLEAR,
+            "backdoor cost at most 3.8 % of answers",
+            findings=["backdoor"],
+            malicious=0.1,
+            at_most=0.038,
+        )
     ]
 
 
@@ -217,30 +254,23 @@ def _history() -> list[History]:
 
 
 def _policy() -> PolicyRecord:
-    rules = [
+    lines = [
         (
-            "R1",
-            Severity.CRITICAL,
-            "rank-1 match >= 0.5 and above every blind baseline",
+            "reconstruction: at most 1 % of people",
             "More often than not, the adversary holds the person's own image.",
         ),
+        ("membership: at most 5 % of people", "Nothing bounds what later attacks learn from it."),
         (
-            "R4",
-            Severity.HIGH,
-            "a kind that tells clients apart is released without noise",
-            "Nothing bounds what later attacks learn from it.",
-        ),
-        (
-            "R7",
-            Severity.MEDIUM,
-            "noise is calibrated to a norm that nothing is clipped to",
-            "The stated epsilon does not hold, although no attack has used that yet.",
+            "a bar of high for what is seen or proved",
+            "The stated epsilon does not hold, although nobody used that yet.",
         ),
     ]
     return PolicyRecord(
         name="default",
         version="2026-01",
-        rules=[PolicyRule(id=i, severity=s, when=w, reason=r) for i, s, w, r in rules],
+        lines=[PolicyLine(what=w, reason=r) for w, r in lines],
+        panel=1,
+        panel_sha256="a" * 64,
     )
 
 

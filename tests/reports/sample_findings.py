@@ -3,7 +3,7 @@
 import math
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
+from fedaudit.fl.threats.threat import Conduct, Harm, Position, ThreatModel
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
@@ -39,12 +39,16 @@ def findings() -> list[Finding]:
             source="attack",
             method="Up-convolutional decoder (UpCNN)",
             reference="Dosovitskiy and Brox, CVPR 2016",
-            outcome=Outcome.DEMONSTRATED,
+            outcome=Outcome.RAN,
             severity=Severity.CRITICAL,
             summary="A decoder trained on public digits turned each prototype back into an image. "
             "With *one* example behind a prototype, 78.4 % of the reconstructions were closest to "
             "the true image among ten candidates of the class; the class mean reached 10.2 %.",
-            reason="rule R1: rank-1 match at least 50 % and above every blind baseline",
+            reason="Reconstruction: 860 of 1,400 people tested were hit, at least 760 because their data "
+            "were in; 1 % are tolerable, 14.",
+            harm=Harm.RECONSTRUCTION,
+            at_least=760,
+            people=1400,
             threat=SERVER,
             evidence=[
                 *curve,
@@ -78,10 +82,10 @@ def findings() -> list[Finding]:
             title="No differential-privacy bound holds towards the server",
             source="accountant",
             method="PLD accountant",
-            outcome=Outcome.DEMONSTRATED,
+            outcome=Outcome.RAN,
             severity=Severity.HIGH,
             summary="`proto_counts` is released without noise, so no finite epsilon exists.",
-            reason="rule R4: a kind that tells clients apart is released without noise",
+            reason="A kind that tells clients apart is released without noise.",
             threat=SERVER,
             remedy="Drop the counts, or add discrete noise to them.",
         ),
@@ -89,24 +93,28 @@ def findings() -> list[Finding]:
             id="lint-L3",
             title=HOSTILE,
             source="lint",
-            outcome=Outcome.DEMONSTRATED,
+            outcome=Outcome.RAN,
             severity=Severity.MEDIUM,
             summary=f"Odd characters survive every format: {FOREIGN}. Path "
             + "artifacts/"
             + "very_long_name_" * 6
             + "/r00003.safetensors.",
-            reason="rule R7: noise is calibrated to a norm that nothing is clipped to",
+            reason="Noise is calibrated to a norm that nothing is clipped to.",
         ),
         Finding(
             id="lira",
-            title="Membership: the positive control was missed",
+            title="Likelihood-ratio attack: nobody is known to be hit beyond luck",
             source="attack",
             method="Likelihood-ratio attack (LiRA)",
             reference="Carlini et al., IEEE S&P 2022, arXiv:2112.03570",
-            outcome=Outcome.INCONCLUSIVE,
+            outcome=Outcome.RAN,
             severity=Severity.NONE,
             summary="With 16 shadow models the attack did not find the planted, over-fitted model "
             "(TPR 1.3 % at 1 % FPR), so its silence about the audited one says nothing.",
+            reason="Membership: 21 of 1,400 people tested were hit, which luck alone explains; 5 % "
+            "are tolerable, 70.",
+            harm=Harm.MEMBERSHIP,
+            people=1400,
             threat=PUBLIC,
             evidence=[
                 Evidence(
@@ -135,7 +143,7 @@ def findings() -> list[Finding]:
             title="A single malicious client planted no backdoor",
             source="robustness",
             method="Prototype replacement",
-            outcome=Outcome.NOT_DEMONSTRATED,
+            outcome=Outcome.RAN,
             severity=Severity.NONE,
             summary="The attack success rate was 2.1 %, inside the interval of the honest run.",
             threat=MALICIOUS,

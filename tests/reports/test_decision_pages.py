@@ -8,14 +8,15 @@ from typing import Literal
 import pytest
 
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.decision import HARMS
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.threats.threat import Aim, Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Word
 from fedaudit.reports.document import Document, compose
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Outcome, Severity
+from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Severity
 from fedaudit.reports.robustness import NotRun
 from fedaudit.reports.section import Banner, Block, Cell, Folded, Heading, Paragraph, Table, words
 from fedaudit.reports.sections._not_run import tabulate_failures
@@ -84,14 +85,14 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
 def test_without_variants_options_are_the_remedies_and_say_that_nothing_was_measured() -> None:
     audited = result()
     rows = options(audited)
-    remedies = [f.remedy for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.remedy]
+    remedies = [f.remedy for f in audited.findings if f.is_demonstrated and f.remedy]
     assert len(rows) > 1 and remedies
     assert all("not measured" in row[1] for row in rows[:-1])
 
 
 def test_a_long_remedy_ends_where_its_first_part_ends() -> None:
     audited = result()
-    leak = next(f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED)
+    leak = next(f for f in audited.findings if f.is_demonstrated)
     first = "Keep labels at the clients and compute the loss there"
     leak.remedy = f"{first}, or choose a method that sends nothing of single examples whatever clients train"
     audited.alternatives, audited.findings = [], [leak]
@@ -129,15 +130,6 @@ def test_page_2_says_who_saw_what_in_words_and_single_clients_first() -> None:
     assert said == "Not known: no message was recorded."
 
 
-def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
-    audited = result()
-    assert audited.decision is not None
-    graded = audited.decision.risks[0].odds[0]
-    audited.decision.risks[0].odds[0] = graded.model_copy(update={"value": 0.613})
-    rows = {row[0]: row for row in cells(Annexes().build(audited))}
-    assert "61.3" in rows["The server"][2]
-
-
 def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_one_of_more() -> None:
     runs = [
         NotRun(cells=["median"], reason="too few", failed=False),
@@ -149,9 +141,14 @@ def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_on
 
 def test_the_annex_has_a_row_an_observer_and_never_calls_the_untested_safe() -> None:
     rows = {row[0]: row for row in cells(Annexes().build(result()))}
-    server, public = rows["The server"], rows["Whoever gets the model"]
-    assert "upcnn" in server[1] and "78.4" in server[2] and server[4].startswith("critical")
-    assert public[3] == "membership 1" and "not known" in public[4]
+    server, other = rows["The server"], rows["Another client"]
+    assert server[1:] == [
+        "upcnn, dp-upper",
+        "upcnn: reconstruction, at least 760, at most 840 of 1,400 people",
+        "membership, linkage",
+        "exposed, as configured",
+    ]
+    assert other[2:] == ["nobody is known to be hit", "membership, an attribute of a person", "not known"]
 
 
 def test_a_cell_says_all_it_has() -> None:
@@ -223,28 +220,25 @@ def test_of_options_that_did_not_end_none_ranks_first() -> None:
     assert "No option was measured: none was run to the end." in said and "ranks first" not in said
 
 
-EFFECTS: list[Literal["stopped", "partly stopped", "left", "open"]] = [
-    "partly stopped",
-    "left",
-    "open",
-    "stopped",
-]
+EFFECTS: list[Literal["stopped", "left", "open"]] = ["stopped", "left", "open", "stopped"]
 
 
 def crowded(audited: AuditResult, risks: int, options: int, title: str) -> AuditResult:
     """As much on the pages to decide by as real audits have had, and more."""
     assert audited.decision is not None
     row = audited.decision.risks[0]
-    odds = [row.odds[0].model_copy(update={"group": 166})]  # a risk quotes the place that was graded
     audited.decision.risks = [
         row.model_copy(
             update={
                 "finding": f"robustness-{i}",
                 "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (12 * (i % 2)),
-                "what": "An attacker's own answer is planted in the model",
-                "who": "a malicious client",
-                "whom": "719,000 of 2,000,000",
-                "odds": odds,
+                "what": f"{[*HARMS.values()][i % len(HARMS)]} ({i})",
+                "who": "the server, another client and whoever gets the model",
+                "unit": "people",
+                "at_least": 719_000,
+                "at_most": 1_999_999,
+                "people": 2_000_000,
+                "note": "rule geometric median of buckets",
             }
         )
         for i in range(risks)
@@ -263,14 +257,11 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             why_not="Without an answer: membership by the server, inversion by the server and 3 others.",
             effects=[
                 *(
-                    HarmEffect(finding=f"robustness-{i}", state=EFFECTS[i % 4], severity=Severity.LOW)
-                    for i in range(risks)
+                    HarmEffect(what=r.what, state=EFFECTS[i % 4], severity=Severity.LOW)
+                    for i, r in enumerate(audited.decision.risks)
                 ),
                 HarmEffect(
-                    finding="sum_difference",
-                    state="new",
-                    what="People who stand in small groups are counted",
-                    severity=Severity.MEDIUM,
+                    state="new", what="People who stand in small groups are counted", severity=Severity.MEDIUM
                 ),
             ],
             measures={"bytes_up": 7.2e6, "bytes_down": 8.6e6},
@@ -292,7 +283,8 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
     )
     audited.decision.sentence = "Membership, server, the mean of the features of a class. " * 12
     audited.exposures = audited.exposures * 6
-    audited.questions = [audited.questions[0].model_copy(update={"aim": aim}) for aim in Aim]
+    audited.questions = [audited.questions[0].model_copy(update={"harm": harm}) for harm in Harm]
+    audited.rule_questions = [audited.rule_questions[0].model_copy(update={"aim": aim}) for aim in Aim]
     audited.decision.answers = audited.decision.answers * 5
     for answer in audited.decision.answers[:2]:
         answer.answer = "22 attacks that would apply. " + "Nothing attacked: how many examples one holds. " * 4
@@ -306,7 +298,6 @@ def test_the_pages_to_decide_by_are_two_however_much_was_found(risks: int, optio
     title = "Prototypes on handwritten digits of ten clinics: privacy and robustness"
     audited = crowded(result(), risks, options, title)
     audited.policy = load_policy("default").record()
-    audited.findings[0].rule = "image-among-numbers"  # whose reason is as long as any
     assert audited.decision is not None
     for risk in audited.decision.risks:
         risk.finding = audited.findings[0].id
@@ -314,7 +305,7 @@ def test_the_pages_to_decide_by_are_two_however_much_was_found(risks: int, optio
     sheets = [p.extract_text() for p in pypdf.PdfReader(io.BytesIO(Pdf().render(document))).pages[:3]]
     first, second, third = (re.sub(r"\s+", " ", s).lower() for s in sheets)
     assert "review by" in first and "what stands behind page 1" in second
-    assert f"harm {min(risks, 5)}, " in second
+    assert "severity follows from how many people" in second
     assert "appendices" in second and "annexes for the file" in second and "what was audited" in third
 
 
@@ -349,14 +340,14 @@ def test_a_row_of_an_option_says_which_harms_it_stops_and_which_stay() -> None:
     assert audited.decision is not None
     audited.decision.risks[1].severity = "low"
     row = options(audited)[0][1]
-    assert "Stops 1 in part, 4, 5 in part. Leaves 2. Unknown 3. New: people who stand in small groups" in row
+    assert "Stops 1, 4, 5. Leaves 2. Unknown 3. New: people who stand in small groups" in row
     audited.decision.risks[1].severity = "high"
     audited.alternatives[1].effects[3].at_most = 9
     row = options(audited)[0][1]
-    assert "Stops 1 in part, 4 (at most 9 people), 5 in part. Leaves 2 (rated low)." in row
+    assert "Stops 1, 4 (at most 9 people), 5. Leaves 2 (rated low)." in row
     assert options(audited)[-1][1].startswith("Leaves 1 to 5. Against the policy")
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
-    assert "*Stops*: at most" in said and "*In part*" in said and "*Unknown*" in said and "*New*" in said
+    assert "*Stops*: at most" in said and "*Unknown*" in said and "*New*" in said
     audited.alternatives[1].effects = audited.alternatives[1].effects[1:2]
     assert "Stops none. Leaves 2 (rated low)." in options(audited)[0][1]
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
@@ -369,17 +360,17 @@ def test_the_appendix_has_what_becomes_of_every_harm() -> None:
     (table,) = folded.blocks
     assert isinstance(table, Table)
     assert [row[1] for row in table.rows] == [
-        "partly stopped",
+        "stopped",
         "left, low",
         "open",
         "stopped",
-        "partly stopped",
+        "stopped",
         "People who stand in small groups are counted (medium)",
     ]
 
 
 def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None:
-    audited = crowded(result(), 2, 1, "Costs")
+    audited = crowded(result(), 3, 1, "Costs")
     now, option = audited.alternatives = [a.model_copy() for a in audited.alternatives]
     option.accuracy_change_interval, option.measures = (-0.021, 0.004), {"bytes_up": 9e6, "bytes_down": 8.6e6}
 
@@ -388,7 +379,7 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
         return next(text.replace("\u00a0", " ") for text in texts if "What to do first" in text)
 
     assert "accuracy 90 % (as now; up to 2.1 points may be lost), bytes sent 17.6 MB (now 15.8 MB)" in advice()
-    assert "worst harm shown medium (now critical)" in advice() and "Unknown with it: 1 of 2 harms" in advice()
+    assert "worst harm shown medium (now critical)" in advice() and "Unknown with it: 1 of 3 harms" in advice()
     now.accuracy = option.accuracy = None
     assert "accuracy not measured, bytes sent" in advice()
     assert options(audited)[0][2].replace("\u00a0", " ") == "not measured, 17.6 MB"
@@ -396,46 +387,33 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
     assert "accuracy not measured." in advice() and options(audited)[0][2] == "not measured"
 
 
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        (
-            (0.0, 1.0),
-            "95 % interval: 95.7 to 100 %, 150 replays. The 10 trials of this run alone give 0 to 100 %.",
-        ),
-        ((0.97, 1.0), "95 % interval: 97 to 100 %, 10 trials of this run"),
-    ],
-)
-def test_page_1_and_the_annex_say_which_of_two_intervals_to_rely_on(own: tuple[float, float], said: str) -> None:
+def test_a_row_of_page_1_has_both_limits_and_no_number_for_what_is_certain() -> None:
     audited = result()
     assert audited.decision is not None
-    row = audited.decision.risks[0]
-    row.odds[0] = row.odds[0].model_copy(
-        update={"value": 1.0, "interval": own, "replayed": (0.957, 1.0), "trials": 10, "replays": 150}
-    )
-    table = next(b for b in Decision().build(audited) if isinstance(b, Table) and b.header[-1] == "Severity")
-    cell = table.rows[0][2]
-    assert isinstance(cell, Cell) and cell.note.replace("\u00a0", " ") == said
-    server = {r[0]: r for r in cells(Annexes().build(audited))}["The server"][2].replace("\u00a0", " ")
-    assert ("100 % (95.7 to 100 %)" in server and "by 150 replays" in server) is ("150 replays" in said)
+    reconstructed, certain = audited.decision.risks
+    reconstructed.at_most = None
+    rows = cells(Decision().build(audited)[3:])
+    (first,) = [row for row in rows if row[0].startswith("1. ")]
+    (second,) = [row for row in rows if row[0].startswith("2. ")]
+    assert first[1:] == ["760 of 1,400 people", "no limit known", "critical"]
+    assert certain.note == "certain" and second[1:] == ["Certain", "", "high"]
 
 
-def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:
+def test_page_2_says_what_makes_a_severity_and_how_much_is_tolerable() -> None:
     audited = result()
     said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
-    assert "*Severities* follow the rules of policy default 2026-01, which the appendix *Policy* lists." in said
+    assert "Tolerable by policy default 2026-01: reconstruction: at most 1 % of people" in said
     audited.policy = load_policy("default").record()
-    rule = next(r for r in audited.policy.rules if r.id == "re-identified-high")
-    assert audited.decision is not None
-    worst = audited.decision.risks[0]
-    next(f for f in audited.findings if f.id == worst.finding).rule = rule.id
     said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
-    reason = "One reconstruction in ten names a person, beyond guessing."
-    assert f"Harm 1, {worst.severity}, of messages of 1 example: {reason}" in said  # the place that was graded
-    audited.decision.risks[0] = worst.model_copy(update={"odds": []})
+    for harm in Harm:
+        assert re.search(rf"{harm.label}[^:;]*: at most \d+ %", said.replace("\u00a0", " ")), harm
+
+
+def test_page_2_explains_every_word_that_a_question_of_the_run_uses() -> None:
+    audited = result()
     said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
-    assert f"Harm 1, {worst.severity}: {reason}" in said
-    assert rule.reason.startswith("One reconstruction in ten names a person, beyond guessing.")
+    used = [q.harm.label for q in audited.questions] + [str(q.aim) for q in audited.rule_questions]
+    assert all(f"*{fmt.sentence_case(word)}*: " in said for word in used)
 
 
 @pytest.mark.parametrize(

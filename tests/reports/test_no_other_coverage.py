@@ -14,12 +14,12 @@ import pytest
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.limits import list_limits
+from fedaudit.audit.verdict.limits import list_limits, list_unanswered
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
-from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports import format as fmt
 from fedaudit.reports.document import compose
-from fedaudit.reports.questions import Question, State, count_by_aim
+from fedaudit.reports.questions import Question, State, list_harms
 from fedaudit.reports.renderers.markdown import Markdown
 from fedaudit.reports.result import AuditResult, Finding, Headline, Outcome, Severity
 from tests.audit.verdict.scenes import CARDS, answer, make_scene, try_all
@@ -27,7 +27,6 @@ from tests.reports.sample import result
 
 POLICY = load_policy("default")
 SECTIONS = [catalog.load("sections", n) for n in catalog.names("sections")]
-UNASKED = (State.NOT_ASKED, State.NO_ATTACK)
 CLAIMS = re.compile(
     r"every attack|all attacks|was tried|were tried|nothing was left out|no question that was asked|"
     r"attacked: none|artifacts? .*attacked",
@@ -44,17 +43,17 @@ def make_audit(questions: list[Question], attempts: list[Attempt]) -> AuditResul
             id=a.id,
             title=f"{a.card.title}: no leak was demonstrated",
             source="attack",
-            outcome=Outcome.NOT_DEMONSTRATED,
+            outcome=Outcome.RAN,
             severity=Severity.NONE,
             summary="s",
             threat=None,
         )
         for a in attempts
     ]
-    made.headline = Headline(severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence="s")
+    made.headline = Headline(severity=Severity.NONE, sentence="s")
     made.reproduction = made.reproduction.model_copy(update={"config": ""})
     made.scope = made.scope.model_copy(update={"threats": []})
-    made.questions = questions
+    made.questions, made.rule_questions, made.people = questions, [], None
     made.limits = list_limits(questions, simulated=True)
     made.decision = decide(made, POLICY)
     return made
@@ -109,25 +108,22 @@ def test_only_the_table_says_what_was_asked(
     made = make_audit(list(found.values()), attempts)
     texts = read_report(made)
     assert [t for t in texts if CLAIMS.search(t)] == []
-    for name in {*deleted} - {*Aim}:  # the attack `regurgitation` has the name of what it is about
+    for name in deleted:
         alone = [t for t in texts if re.search(rf"\b{name}\b", t)]
-        assert all("left out" in t.lower() or "not asked" in t.lower() for t in alone), (name, alone[:2])
-    unasked = [q for q in made.questions if q.state in UNASKED]
-    assert all(not q.is_answered for q in unasked) and made.decision is not None
-    if unasked:
-        answered = sum(q.is_answered for q in made.questions)
-        assert f"{answered} of {len(made.questions)} questions answered" in made.decision.sentence
-        states = "\n".join(texts)
-        assert "Not asked" in states or "No attack exists" in states
+        assert all("left out" in t.lower() or "open" in t.lower() for t in alone), (name, alone[:2])
+    assert all(q.state is State.OPEN for q in made.questions) and made.decision is not None
+    assert f"0 of {len(made.questions)} questions answered" in made.decision.sentence
     assert made.decision.word == "cannot_tell"
+    assert sum(" Open " in t for t in texts) >= len(made.questions)  # a row each
 
 
-def test_every_question_that_lost_its_attack_is_counted_in_the_limits_and_named_in_the_table() -> None:
+def test_every_open_question_is_counted_in_the_limits_and_names_in_the_table_what_it_lacks() -> None:
     scene = make_scene("rebafl")
-    found = answer(scene, try_all(scene, without=["ridge", "lookup", "upcnn", "vae", "grnn"]))
+    found = answer(scene, try_all(scene, without=["ridge", "lookup"]))
     made = make_audit(list(found.values()), [])
-    assert found["inversion.server.local_prototypes"].state is State.NOT_ASKED
-    unasked = [q for q in made.questions if q.state is State.NOT_ASKED]
-    (limit,) = [t for t in made.limits if t.startswith("No attack of this audit asked")]
-    assert f"asked {len(unasked)} question" in limit and count_by_aim(unasked) in limit
-    assert "Inversion: local prototypes *" in "\n".join(read_report(made))
+    asked = found["reconstruction.server"]
+    assert asked.state is State.OPEN and "ridge (left out" in asked.why
+    left = [q for q in made.questions if not q.is_answered]
+    (limit,) = list_unanswered(made.questions)
+    assert limit in made.limits and limit.startswith(f"{len(left)} questions are open ({list_harms(left)})")
+    assert any(t.endswith(f"{fmt.sentence_case(asked.why)}.") for t in read_report(made))

@@ -1,64 +1,57 @@
-"""The table of questions: every question once, with its state in words, and nothing that claims more."""
+"""The tables of questions: every question once, with both limits and its state, and nothing claims more."""
 
-from fedaudit.reports.questions import Question, describe_answered
+import pytest
+
+from fedaudit.reports.questions import Question, RuleQuestion, describe_answered
 from fedaudit.reports.section import Block, Paragraph, Table
 from fedaudit.reports.sections.questions import Questions
-from tests.reports.sample import questions, result
+from tests.reports.sample import questions, result, rule_questions
 
 
-def shown(rows: list[Question]) -> list[Block]:
-    return Questions().build(result().model_copy(update={"questions": rows}))
+def shown(people: list[Question], model: list[RuleQuestion]) -> list[Block]:
+    return Questions().build(result().model_copy(update={"questions": people, "rule_questions": model}))
 
 
-def table(rows: list[Question]) -> Table:
-    return next(b for b in shown(rows) if isinstance(b, Table))
+def tables(people: list[Question], model: list[RuleQuestion]) -> list[list[list[str]]]:
+    found = [b.rows for b in shown(people, model) if isinstance(b, Table)]
+    return [[[str(cell).replace("\u00a0", " ") for cell in row] for row in rows] for rows in found]
 
 
-def test_every_question_has_its_state_in_words_and_required_ones_come_first() -> None:
-    rows = table(questions()).rows
-    assert [(row[0], row[2]) for row in rows] == [
-        ("Inversion: local prototypes *", "Demonstrated"),
-        ("Membership: local prototypes *", "Inconclusive"),
-        ("Attribute: proto counts *", "Bounded"),
-        ("Membership: global prototypes *", "Not asked"),
-        ("Attribute: global prototypes *", "Not asked"),
-        ("Membership: global prototypes *", "No attack exists"),
-        ("Linkage: whether and when a client sends", "No attack exists"),
+def test_every_question_has_a_row_with_its_reader_its_limits_and_its_state() -> None:
+    of_people, of_model = tables(questions(), rule_questions())
+    assert [row[:5] for row in of_people] == [
+        ["Reconstruction *", "the server", "760 of 1,400", "840 of 1,400", "Exposed"],
+        ["Membership *", "the server", "0 of 1,400", "not known", "Open"],
+        ["An attribute of a person *", "the server", "0 of 1,400", "12 of 1,400", "Clear"],
+        ["Membership *", "another client", "0 of 1,400", "not known", "Open"],
+        ["An attribute of a person *", "another client", "0 of 1,400", "not known", "Open"],
+        ["Membership *", "whoever gets the model", "1 of 1,400", "32 of 1,400", "Exposed"],
+        ["Linkage", "the server", "0 of 1,400", "not known", "Open"],
     ]
-    assert str(rows[4][3]).startswith("Accepted: A. Person; left out")
-
-
-def test_questions_that_differ_in_artifact_and_reader_alone_share_a_row() -> None:
-    first = questions()[3]
-    of_model = first.model_copy(update={"id": "x", "kind": "global_model"})
-    (row,) = table([first, of_model]).rows
-    assert row[0] == "Membership: global prototypes, global model *"
-    both = [
-        q.model_copy(update={"observer": o, "id": f"{q.id}{o}"})
-        for o in ("server", "client")
-        for q in (first, of_model)
-    ]
-    assert [r[1] for r in table(both).rows] == ["the server, another client"]
-    unequal = table(both[:3]).rows  # a row never says that somebody reads what another artifact's reader reads
-    assert [(r[0], r[1]) for r in unequal] == [
-        ("Membership: global prototypes *", "the server, another client"),
-        ("Membership: global model *", "the server"),
+    assert of_people[4][5].startswith("Accepted: A. Person, until 2027: known; no attack")
+    assert [row[:5] for row in of_model] == [
+        ["Backdoor *", "multi krum, 10 % malicious", "0 %", "3.8 %", "Clear"]
     ]
 
 
-def test_a_question_of_some_rounds_names_them() -> None:
-    first = questions()[3].model_copy(update={"rounds": "rounds 1 to 3 of 5"})
-    (row,) = table([first]).rows
-    assert row[0] == "Membership: global prototypes (rounds 1 to 3 of 5) *"
+def test_a_reason_that_begins_with_the_name_of_an_attack_keeps_its_small_letter() -> None:
+    (of_people,) = tables(questions(), [])
+    assert of_people[0][5].startswith("upcnn hit 860") and of_people[1][5].startswith("There is no limit")
 
 
-def test_the_sentence_counts_what_is_answered_and_what_is_open() -> None:
-    assert describe_answered(questions()) == (
-        "2 of 7 questions answered: 1 demonstrated, 1 bounded. The others: 1 inconclusive, 2 not asked, 2 no "
-        "attack exists. 3 required questions are open."
-    )
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (7, "Of 7 questions, 2 exposed, 1 clear, 4 open. 2 required questions are open."),
+        (2, "Of 2 questions, 1 exposed, 1 open. 1 required question is open."),
+        (1, "Of 1 question, 1 exposed."),
+        (0, "No question could be asked."),
+    ],
+)
+def test_the_sentence_counts_every_state_and_what_the_verdict_waits_for(number: int, text: str) -> None:
+    assert describe_answered(questions()[:number]) == text
 
 
 def test_a_report_without_messages_says_that_nothing_was_asked() -> None:
-    (only,) = shown([])
+    (only,) = shown([], [])
     assert isinstance(only, Paragraph) and "nothing was asked" in only.text

@@ -14,13 +14,12 @@ from PIL import Image
 
 from fedaudit.attacks.evidence import Series
 from fedaudit.attacks.measure import find_measure
-from fedaudit.audit.verdict.clock import BY_TIME
+from fedaudit.audit.case.clock import BY_TIME
 from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
-from fedaudit.reports.questions import State
-from fedaudit.reports.result import Gallery, NoiseCheck, Outcome
+from fedaudit.reports.result import Gallery, NoiseCheck, Severity
 from fedaudit.reports.section import Bullets, Chart, Folded, Heading, Paragraph, Table
 from fedaudit.reports.sections.exposure import Exposure
 from fedaudit.reports.sections.findings import Findings
@@ -245,13 +244,9 @@ def test_kinds_whose_noise_passed_the_same_tests_are_one_entry_and_no_finding_of
         (f"Local model: {AUDIT.protection}", "noise-m"),
     ]
     assert [b.title for b in blocks if isinstance(b, Folded)] == ["Measured on gan_G", "Measured on gan_D"]
-    ids = {
-        "noise-g": Outcome.NOT_DEMONSTRATED,
-        "noise-m": Outcome.DEMONSTRATED,
-        "noise-d": Outcome.NOT_DEMONSTRATED,
-    }
+    ids = {"noise-g": Severity.NONE, "noise-m": Severity.HIGH, "noise-d": Severity.NONE}
     first = audited.findings[0]
-    audited.findings = [first.model_copy(update={"id": i, "outcome": how}) for i, how in ids.items()]
+    audited.findings = [first.model_copy(update={"id": i, "severity": bad}) for i, bad in ids.items()]
     found = Findings().build(audited)
     assert [b.anchor for b in found if isinstance(b, Heading) and b.anchor] == ["noise-m"]
     assert Paragraph("No test contradicts the noise on gan_G, gan_D: see *Tests of the noise*.") in found
@@ -262,20 +257,25 @@ def test_a_text_that_fits_keeps_the_space_between_a_number_and_its_unit() -> Non
     assert fmt.shorten(text, 80) == text and fmt.shorten(text, 20) == "a rate of up to \u2026"
 
 
-def test_an_attack_without_a_grade_that_bounds_its_question_says_so() -> None:
+@pytest.mark.parametrize("severity", [Severity.HIGH, Severity.NONE])
+def test_a_finding_says_what_the_attack_hit_before_its_measures_and_says_it_once(severity: Severity) -> None:
     audited = result()
-    audited.findings = [
-        audited.findings[0].model_copy(update={"outcome": Outcome.INCONCLUSIVE, "part_of": "", "reason": "Few."})
-    ]
-    audited.questions = [
-        audited.questions[0].model_copy(update={"state": State.BOUNDED, "findings": [audited.findings[0].id]})
-    ]
-    (text,) = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
-    bounded = "The people whom it tested bound its 1 question all the same: see *Questions and answers*."
-    assert text.endswith(f"Few. {bounded}")
-    audited.questions[0].state = State.INCONCLUSIVE
-    (text,) = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
-    assert text.endswith("Few.")
+    hit, measures = "Membership: 110 of 719 people tested were hit.", "AUC 0.84, 719 trials."
+    changes = {"id": "a", "severity": severity, "reason": hit, "summary": measures}
+    audited.findings = [audited.findings[0].model_copy(update=changes)]
+    first = next(b.text for b in Findings().build(audited) if isinstance(b, Paragraph))
+    assert first == f"`a`: {hit} {measures}"
+    assert repr(Findings().build(audited)).count(hit) == 1
+    audited.findings[0].summary = hit  # of what did not run the two are one
+    first = next(b.text for b in Findings().build(audited) if isinstance(b, Paragraph))
+    assert first == f"`a`: {hit}"
+
+
+def test_a_leak_that_counts_already_says_with_which_finding() -> None:
+    audited = result()
+    audited.findings[1].part_of = audited.findings[0].id
+    said = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
+    assert any(text.endswith("It shows the same leak as upcnn and counts once.") for text in said)
 
 
 def test_rounds_are_counted_from_1_in_every_table() -> None:

@@ -9,10 +9,15 @@ generators that are not cryptographic.
 
 from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.fl.runtime.cipher import CIPHER
+from fedaudit.reports.result import Severity
 
 CONTINUOUS = ("gaussian", "laplace")
 CRYPTOGRAPHIC = (CIPHER,)
 HALF = ("float16", "bfloat16")
+EVERY_SIMULATION = (
+    "Every program that simulates noise has this; it matters where the same program is deployed, and whoever "
+    "publishes the bound must state it."
+)
 
 
 def l16_floating_point(record: RunRecord) -> Flaw | None:
@@ -34,7 +39,8 @@ def l16_floating_point(record: RunRecord) -> Flaw | None:
         remedy="Draw the noise by `noise.release()`, which rounds values and noise to a public grid together, or "
         "add whole-number noise to whole numbers (`discrete_laplace` for counts); until then, state it beside "
         "the bound.",
-        count=len(bad),
+        severity=Severity.LOW,
+        reason=EVERY_SIMULATION,
     )
 
 
@@ -50,7 +56,8 @@ def l17_generator(record: RunRecord) -> Flaw | None:
         "SP 800-226 asks for a cryptographically secure generator with a secret seed.",
         remedy="Draw the noise by `noise.release()` of what a protection is given, which uses a cipher "
         f"({CIPHER}).",
-        count=len(bad),
+        severity=Severity.LOW,
+        reason=EVERY_SIMULATION,
     )
 
 
@@ -63,7 +70,8 @@ def l18_half_precision(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
         "thousand values where single precision has millions; what was noised follows from which of them occur.",
         remedy="Add the noise in double precision, and round what is sent once, afterwards.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The noise that the bound counts was not there: half precision leaves it few values.",
     )
 
 

@@ -5,6 +5,9 @@ from itertools import zip_longest
 
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
+from fedaudit.reports.result import Severity
+
+MISSING = "The stated epsilon does not count all that was released."
 
 
 def l6_missing_releases(record: RunRecord) -> Flaw | None:
@@ -15,7 +18,8 @@ def l6_missing_releases(record: RunRecord) -> Flaw | None:
         return Flaw(
             what=f"{describe(bad).capitalize()}: {r.steps:,} steps on the data, {r.count:,} of them accounted.",
             remedy="Count every step that reads the data.",
-            count=len(bad),
+            severity=Severity.HIGH,
+            reason=MISSING,
         )
     ran: dict[str, set[int]] = defaultdict(set)  # by phase: each sends kinds of its own
     for t, (answers, phase) in enumerate(zip_longest(record.delivered, record.phases, fillvalue="")):
@@ -31,7 +35,8 @@ def l6_missing_releases(record: RunRecord) -> Flaw | None:
                 what=f"{kind} is in the ledger for {len(rounds & expected):,} of {len(expected):,} "
                 f"rounds in which clients answered; round {missing[0]} is missing.",
                 remedy="Restore the ledger; every round's release composes.",
-                count=len(missing),
+                severity=Severity.HIGH,
+                reason=MISSING,
             )
     return None
 
@@ -58,7 +63,8 @@ def l10_companions(record: RunRecord) -> Flaw | None:
         f"{_NAMED[next(iter(kinds.values()))]}, who also gets noised releases; their noise bounds nothing "
         "there.",
         remedy="Noise, withhold or fix the companions: counts, numbers of examples, buffers, losses.",
-        count=len(kinds),
+        severity=Severity.LOW,
+        reason="The bound counts what is sent in clear, and says by itself how little is left.",
     )
 
 
@@ -73,5 +79,6 @@ def l11_reused_noise(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: {len(bad)} releases take their noise from "
         f"{len(twice)} stream{'s' if len(twice) > 1 else ''}, {sorted(twice)[0]!r} first.",
         remedy="Derive the stream of the noise from round, sender and kind.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="Noise that can be subtracted protects nobody.",
     )

@@ -4,14 +4,16 @@ import math
 
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.formulas import classical
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
+from fedaudit.audit.accounting.lint import UNCOVERED, Flaw, RunRecord, describe
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound_text import label_bound
+from fedaudit.reports.result import Severity
 
 # Policy of ours: below, a bound of one release allows 99.9 % true positives at 1 % false ones
 LEAST_Z, MOST_EPSILON = 0.3, 50.0
 MOST_DELTA = 0.1  # at 1 every mechanism is private; at 0.1 one run in ten may publish everything
 ROUNDING = 1.05
+PUBLISHING = "So large a delta lets the mechanism publish some unit in clear and keep its guarantee."
 FLOAT32 = 2.0**-23  # spacing of single-precision numbers around 1, where weights are
 
 
@@ -41,6 +43,8 @@ def l2_classical_formula(record: RunRecord) -> Flaw | None:
                 f"{', by a formula proved below 1 only' if uses and claimed >= 1 else ''}; its exact "
                 f"cost is {exact:.4g}, {side} than that.",
                 remedy="Calibrate by the exact formula (Balle and Wang, arXiv:1805.06530).",
+                severity=Severity.MEDIUM,
+                reason=UNCOVERED,
             )
     return None
 
@@ -54,6 +58,8 @@ def l8_delta(record: RunRecord) -> Flaw | None:
         return Flaw(
             what=f"delta is {record.delta:g}; at 1 every mechanism is private.",
             remedy="Use a delta well below 1 / the number of units.",
+            severity=Severity.MEDIUM,
+            reason=PUBLISHING,
         )
     for unit in sorted(spoken):
         number = record.units.get(unit, 0)
@@ -62,6 +68,8 @@ def l8_delta(record: RunRecord) -> Flaw | None:
                 what=f"delta {record.delta:g} is above 1 / {number:,}: publishing one {unit} in clear, "
                 "chosen at random, would satisfy it.",
                 remedy=f"Use a delta well below {1 / number:.1e}.",
+                severity=Severity.MEDIUM,
+                reason=PUBLISHING,
             )
     return None
 
@@ -73,6 +81,8 @@ def l13_rounded_down(record: RunRecord) -> Flaw | None:
             return Flaw(
                 what=f"{describe([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",
                 remedy="Round an upper bound up.",
+                severity=Severity.LOW,
+                reason="The bound is off by the rounding alone.",
             )
     return None
 
@@ -94,7 +104,8 @@ def l14_no_meaningful_bound(record: RunRecord) -> Flaw | None:
     return Flaw(
         what=f"{text[:1].upper()}{text[1:]}.",
         remedy="More noise or fewer rounds; until then, do not call this differential privacy.",
-        count=len(loose) + len(high),
+        severity=Severity.LOW,
+        reason="The bound says by itself how little it excludes.",
     )
 
 
@@ -108,5 +119,6 @@ def l15_below_resolution(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: noise of standard deviation {r.noise_std:.3g} on numbers with a "
         f"spacing of {max(FLOAT32, r.resolution):.3g} disappears in rounding.",
         remedy="More noise, or noise made for rounded numbers (`discrete_laplace`).",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="Noise that rounding removes protects nobody.",
     )

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
+from fedaudit.audit.accounting.lint import UNCOVERED, Flaw, RunRecord, describe
 from fedaudit.audit.accounting.terms import CREDITED
 from fedaudit.fl.ledger import EVERYONE
+from fedaudit.reports.result import Severity
 
 FEWEST_ROUNDS = 20  # before a number of answers that never varies says something
 
@@ -32,7 +33,8 @@ def l4_not_poisson(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()} is accounted as Poisson sampling at rate "
         f"{bad[0].sample_rate:g}; {found}.",
         remedy="Enter the sampling that really happens; `wor_pld` accounts for a fixed number of clients.",
-        count=len(bad),
+        severity=Severity.MEDIUM,
+        reason=UNCOVERED,
     )
 
 
@@ -64,7 +66,8 @@ def l5_visible_participation(record: RunRecord) -> Flaw | None:
     return Flaw(
         what=f"{describe(bad).capitalize()} says that participation is hidden; {why}.",
         remedy="List those who see participation; credit sampling only to those who cannot.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The stated epsilon credits an amplification that is not there.",
     )
 
 
@@ -77,5 +80,6 @@ def l7_private_denominator(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()} is divided by a number that depends on who takes part or on how "
         "many examples they hold, so the clip does not bound what one unit changes.",
         remedy="Use equal, fixed weights and a fixed denominator such as q times the number of clients.",
-        count=len(bad),
+        severity=Severity.MEDIUM,
+        reason=UNCOVERED,
     )

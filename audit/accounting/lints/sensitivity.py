@@ -2,6 +2,7 @@
 
 from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.fl.ledger import Release
+from fedaudit.reports.result import Severity
 
 SLACK = 1 - 1e-6
 
@@ -26,7 +27,8 @@ def l1_unenforced(record: RunRecord) -> Flaw | None:
         what=f"The noise of {describe(bad)} assumes a sensitivity of {r.sensitivity or 0:g} "
         f"({r.derived}), and {enforced} is enforced.",
         remedy="Clip the whole vector that is sent, before the noise, and take the sensitivity from it.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The stated epsilon rests on a sensitivity that nothing enforces.",
     )
 
 
@@ -47,7 +49,8 @@ def l3_per_record_for_an_update(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: sensitivity {r.sensitivity:g} for one record, while a clip of "
         f"the whole update to {r.clip_norm:g} lets one record move it by {_scale(r) * (r.clip_norm or 0):g}.",
         remedy="Clip each record's gradient in every step (`dp_sgd`), or take the update's own sensitivity.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The stated epsilon rests on a sensitivity that nothing enforces.",
     )
 
 
@@ -68,7 +71,8 @@ def l9_adjacency(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: sensitivity {r.sensitivity:g} under replace-one, where a clip of "
         f"{r.clip_norm:g} gives {2 * (r.clip_norm or 0):g}.",
         remedy="Report add-or-remove, or double the sensitivity.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The stated epsilon is of another adjacency than the noise was made for.",
     )
 
 
@@ -81,5 +85,6 @@ def l12_adaptive_clip(record: RunRecord) -> Flaw | None:
         what=f"The norm that {describe(bad)} is clipped to was chosen from the data, and no release in the "
         "ledger pays for that.",
         remedy="Fix the norm beforehand.",
-        count=len(bad),
+        severity=Severity.MEDIUM,
+        reason="A clip chosen from the data is a release of its own, which nothing accounts for.",
     )

@@ -1,6 +1,7 @@
 """Sums: whether noise that several clients add up to is there, and whether the run ended when it was set to."""
 
 from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
+from fedaudit.reports.result import Severity
 
 
 def l19_missing_shares(record: RunRecord) -> Flaw | None:
@@ -18,7 +19,8 @@ def l19_missing_shares(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: the noise is counted for a sum over {r.aggregated} contributors. In "
         f"round {r.round} {came} answered, which leaves {(came / r.aggregated) ** 0.5:.3g} of it.",
         remedy="Count the noise at the fewest honest contributors that a sum is opened for; open none for fewer.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The noise that the bound counts was not there: contributors who were to add some did not come.",
     )
 
 
@@ -32,7 +34,8 @@ def l20_shares_in_clear(record: RunRecord) -> Flaw | None:
         what=f"{describe(bad).capitalize()}: each client adds 1 / {r.aggregated} of the variance that the ledger "
         "counts, and the server reads single uploads, which have that share of it only.",
         remedy="Use secure aggregation, or let each client add all of the noise.",
-        count=len(bad),
+        severity=Severity.HIGH,
+        reason="The bound is that of a sum, and what is read are its parts, each with a part of the noise.",
     )
 
 
@@ -45,5 +48,6 @@ def l21_stopped_early(record: RunRecord) -> Flaw | None:
         what=f"{record.rounds:,} rounds were set and {ran:,} ran. What ended the run is seen by whoever reads "
         "the model, and no line of the ledger accounts for it: where data decided it, the bound does not hold.",
         remedy="Fix the number of rounds beforehand, or decide when to stop by something noised that is listed.",
-        count=record.rounds - ran,
+        severity=Severity.MEDIUM,
+        reason="A run that stops by what it sees of the data releases that, and nothing accounts for it.",
     )

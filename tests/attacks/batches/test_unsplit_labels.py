@@ -12,6 +12,7 @@ from fedaudit.attacks.batches.unsplit_labels import RANDOM_HEAD, Heads, UnsplitL
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 from tests.attacks.batches.batch_world import Gradients, SentBack
 
 
@@ -69,7 +70,8 @@ def test_the_head_steps_along_the_labels_that_it_named() -> None:
 
 def test_everybody_in_a_batch_is_counted_with_the_luck_of_labels_in_random_order() -> None:
     world = SentBack()
-    [people] = UnsplitLabels().count_people(infer(world), world, np.random.default_rng(1))  # type: ignore[arg-type]
+    people, clients = UnsplitLabels().count_people(infer(world), world, np.random.default_rng(1))  # type: ignore[arg-type]
+    assert clients.harm is Harm.CLIENT_FACT and set(clients.tested) == set(range(6))
     assert {k: len(rows) for k, rows in people.tested.items()} == dict.fromkeys(range(6), 80)
     assert sum(map(len, people.hit.values())) > 475 and people.luck.hits / people.luck.trials < 0.2
 

@@ -91,7 +91,8 @@ def test_whose_example_is_sent_is_counted_and_hardly_anybody_of_large_groups(siz
     claim = attack.run(
         [means(world, k, size, blank) for k in range(6)], world.knowledge, np.random.default_rng(0)
     )
-    (people,) = attack.count_people(claim, world, np.random.default_rng(0))
+    people, _ = attack.count_people(claim, world, np.random.default_rng(0))
+    assert people.kind is Kind.MASHED_BATCH
     tested, hits = (sum(map(len, of.values())) for of in (people.tested, people.hit))
     assert tested > 0.9 * sum(people.held.values())
     assert hits > 0.95 * tested if size == 1 else hits < 0.12 * tested

@@ -12,6 +12,8 @@ from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.prototypes.lookup import Lookup
 from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 from tests.attacks.world import World
 
 CLIENTS = 4
@@ -145,14 +147,14 @@ def test_by_default_no_client_is_skipped(attack: type[Ridge]) -> None:
 
 
 def test_a_person_whom_two_messages_hit_is_one_person() -> None:
-    found = CountedPeople("found")
+    found = CountedPeople("found", Harm.ATTRIBUTE)
     for _ in range(2):
         found.test(3, [7, 8], [7])
     found.hold_at_least(3, 1)
     found.hold_at_least(4, 5)
-    (people,) = found.people()
+    (people,) = found.people(world())
     assert (people.tested, people.hit, people.held) == ({3: (7, 8)}, {3: (7,)}, {3: 2, 4: 5})
-    assert CountedPeople("found").people() == []
+    assert CountedPeople("found", Harm.ATTRIBUTE).people(world()) == []
     assert people.luck == Share()
 
 
@@ -164,3 +166,14 @@ def test_a_minimum_count_is_advised_unless_people_are_named_in_large_groups() ->
     lucky = firsts.copy()
     lucky[1:] = means[1:]  # one of eight groups
     assert Ridge().choose_remedy(redrawn(lucky), world(), []) == Ridge.card.remedy
+
+
+def test_whoever_is_named_in_one_kind_of_message_is_not_hit_in_another() -> None:
+    """The first client sends what it sends in a sum; the others send prototypes of their own."""
+    firsts = redrawn(np.stack([world().members(a, c)[0] for a, c in sent()]))
+    in_sum = firsts["sender"] == 0
+    kinds = {"kind": np.where(in_sum, "aggregate", "local_prototypes"), "senders": np.arange(4)}
+    kinds["sent"] = np.where(np.arange(4) == 0, "aggregate", "local_prototypes")
+    counted = Ridge().count_people({**firsts, **kinds}, world(), np.random.default_rng(1))
+    assert {p.kind: set(p.hit) for p in counted} == {Kind.AGGREGATE: {0}, Kind.LOCAL_PROTOTYPES: {1, 2, 3}}
+    assert {p.kind: set(p.held) for p in counted} == {Kind.AGGREGATE: {0}, Kind.LOCAL_PROTOTYPES: {1, 2, 3}}

@@ -1,25 +1,38 @@
 """Who is flagged as a member: a threshold that held-out people set, and one answer a person."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Images, Unseen
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.stats import choose_threshold_rank
+from fedaudit.fl.threats.threat import Harm
 
 CLIENTS, EACH, HELD_OUT = 10, 72, 449
 
 
+NOBODY = Images(x=np.zeros((0, 1, 1, 1), np.float32), y=np.zeros(0, np.int64))
+
+
 class Sizes:
-    """Of the truth only how many people a client holds."""
+    """Of the truth only who a client's people are: all of one class, and nobody to compare them with."""
+
+    reference = auxiliary = NOBODY
 
     def client_images(self, client: int) -> Images:
         return Images(x=np.zeros((EACH, 1, 1, 1), np.float32), y=np.zeros(EACH, np.int64))
+
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return EACH * client + np.arange(EACH)
+
+    def unseen(self, clients: object) -> Unseen:
+        return Unseen(NOBODY, "")
 
 
 def score(
@@ -43,10 +56,15 @@ def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> Score
     )
 
 
-def count(recorded: list[ScoredPeople], planted: list[ScoredPeople]) -> PeopleCount:
+def count_both(recorded: list[ScoredPeople], planted: list[ScoredPeople]) -> tuple[PeopleCount, PeopleCount]:
     truth: Any = Sizes()
-    (people,) = count_flagged(recorded, planted, range(CLIENTS), truth)
-    return people
+    few, many = count_flagged(recorded, planted, range(CLIENTS), truth)
+    assert (few.harm, many.harm) == (Harm.MEMBERSHIP, Harm.DIFFUSE)
+    return few, many
+
+
+def count(recorded: list[ScoredPeople], planted: list[ScoredPeople]) -> PeopleCount:
+    return count_both(recorded, planted)[0]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -54,7 +72,7 @@ def test_clean_scores_flag_as_many_as_held_out_people_and_everybody_is_tested(se
     rng = np.random.default_rng(seed)
     people = count([score(rng, k) for k in range(CLIENTS)], [])
     assert sum(map(len, people.tested.values())) == sum(people.held.values()) == CLIENTS * EACH
-    rank = choose_threshold_rank(HELD_OUT)
+    rank = choose_threshold_rank(HELD_OUT, 0.01)
     assert people.luck.hits / people.luck.trials == pytest.approx(rank / HELD_OUT)
     assert HELD_OUT < people.luck.trials <= CLIENTS * HELD_OUT  # nobody scores alike at two clients here
     flagged = sum(map(len, people.hit.values())) / (CLIENTS * EACH)
@@ -156,8 +174,34 @@ def test_who_scores_as_high_as_the_threshold_is_not_hit_and_held_out_people_who_
     own = ScoredPeople(
         client=0, rows=[0, 1], scores=np.array([900.0, 900.5]), held_out=range(400), held_out_scores=held_out
     )
-    people = count([own], [])
-    assert (people.hit[0], people.luck) == ((1,), Share(hits=6, trials=400))
+    few, many = count_both([own], [])
+    assert (few.hit[0], few.luck) == ((1,), Share(hits=6, trials=400))
+    assert (many.hit[0], many.luck) == ((0, 1), Share(hits=40, trials=400))
+
+
+def test_at_the_threshold_of_a_tenth_a_tie_is_luck_and_no_hit() -> None:
+    """Of 30 held-out people the third from above sets it; the fourth scores like it, and so does one member."""
+    held_out = np.concatenate([np.arange(26.0), [50, 50, 60, 70]])
+    own = ScoredPeople(
+        client=0, rows=[0, 1, 2], scores=np.array([50.0, 50.5, 3.0]), held_out=range(30), held_out_scores=held_out
+    )
+    _, many = count_both([own], [])
+    assert (many.hit[0], many.luck) == ((1,), Share(hits=4, trials=30))
+    assert "90%" in many.hit_means
+
+
+def test_a_small_leak_in_everybody_is_seen_at_a_tenth_of_false_alarms_alone() -> None:
+    """A score .8 deviations higher hits about 6 of 100 at one, and 32 at ten."""
+    rng = np.random.default_rng(12)
+
+    def shift(client: int) -> ScoredPeople:
+        clean = score(rng, client)
+        return replace(clean, scores=np.asarray(clean.scores) + 0.8)
+
+    few, many = count_both([shift(k) for k in range(CLIENTS)], [])
+    shares = [sum(map(len, people.hit.values())) / (CLIENTS * EACH) for people in (few, many)]
+    assert shares[0] < 0.1 and 0.25 < shares[1] < 0.4
+    assert many.luck.hits / many.luck.trials == pytest.approx(0.1, abs=0.005)
 
 
 def test_nobody_is_tested_where_nobody_was_held_out() -> None:
@@ -166,3 +210,32 @@ def test_nobody_is_tested_where_nobody_was_held_out() -> None:
     few = ScoredPeople(client=0, rows=bare.rows, scores=bare.scores, held_out=[1], held_out_scores=np.zeros(1))
     truth: Any = Sizes()
     assert count_flagged([few], [], [0], truth) == []
+
+
+def test_whose_score_is_no_number_was_not_tested_and_is_no_held_out_person() -> None:
+    clean = score(np.random.default_rng(13), 0)
+    scores, held_out = np.array(clean.scores), np.array(clean.held_out_scores)
+    scores[[0, 5]], held_out[:3] = np.nan, np.nan
+    people = count([replace(clean, scores=scores, held_out_scores=held_out)], [])
+    assert people.tested == {0: tuple(row for row in range(EACH) if row not in (0, 5))}
+    assert people.luck.trials == HELD_OUT - 3 and people.held[0] == EACH
+    other = score(np.random.default_rng(14), 0)  # of another round, in which these have a score
+    both = count([replace(clean, scores=scores, held_out_scores=held_out), other], [])
+    assert len(both.tested[0]) == EACH and both.luck.trials == HELD_OUT
+
+
+@pytest.mark.parametrize("whose", ["scores", "held_out_scores"])
+def test_nobody_was_tested_where_no_score_is_a_number(whose: str) -> None:
+    clean = score(np.random.default_rng(15), 0)
+    truth: Any = Sizes()
+    nothing = replace(clean, **{whose: np.full(len(getattr(clean, whose)), np.nan)})
+    assert count_flagged([nothing], [], [0], truth) == []
+
+
+def test_planted_people_without_a_score_are_not_seen() -> None:
+    rng = np.random.default_rng(16)
+    planted = plant(rng, 0)
+    scores, held_out = np.array(planted.scores), np.array(planted.held_out_scores)
+    scores[:15], held_out[:5] = np.nan, np.nan
+    people = count([score(rng, 0)], [replace(planted, scores=scores, held_out_scores=held_out)])
+    assert people.planted[0].trials == 20 and people.planted[0].hits <= 5

@@ -69,8 +69,8 @@ def test_members_come_class_by_class_and_nobody_behind_a_message_is_none() -> No
 def test_non_members_are_no_copies_of_members() -> None:
     world = World(sizes=(), clients=2)
     some = world.reference.of_class(3)[:5]
-    left = Pools(world.reference).without(3, hash_images(some))
-    assert not hash_images(left) & hash_images(some)
+    left = Pools(world).without(3, hash_images(some))
+    assert not hash_images(left.images) & hash_images(some)
 
 
 def test_adversaries_without_the_message_guess_the_class_mean_or_any_image_of_it() -> None:

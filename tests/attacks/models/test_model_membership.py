@@ -307,7 +307,7 @@ def test_whoever_leaks_in_an_earlier_round_is_flagged_though_evidence_is_of_the_
     hits = []
     for claim in claims:
         counted = attack.count_people(claim, world, np.random.default_rng(0))
-        (people,) = [p for p in counted if p.kind == Kind.LOCAL_MODEL]
+        people, _ = [p for p in counted if p.kind == Kind.LOCAL_MODEL]
         hits.append(sum(map(len, people.hit.values())))
     assert hits[0] <= 9 and hits[1] >= 27  # of 180
     judged = attack.measure(claims[1], world, np.random.default_rng(0))

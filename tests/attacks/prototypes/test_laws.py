@@ -8,6 +8,7 @@ from fedaudit.attacks.prototypes._laws import CountLawFit, Law
 from fedaudit.attacks.prototypes._weights import Prototype
 from fedaudit.attacks.prototypes.prototype_membership import log_likelihood_ratio
 from fedaudit.fl.artifact import Party, Role
+from fedaudit.fl.kinds import Kind
 
 N = 4
 
@@ -22,7 +23,16 @@ def sample(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
 def prototypes(rows: np.ndarray, label: int = 0) -> list[Prototype]:
     client = Party(Role.CLIENT, 0)
     return [
-        Prototype(artifact=str(i), sender=client, round=0, origin="recorded", label=label, samples=N, feature=row)
+        Prototype(
+            artifact=str(i),
+            kind=Kind.LOCAL_PROTOTYPES,
+            sender=client,
+            round=0,
+            origin="recorded",
+            label=label,
+            samples=N,
+            feature=row,
+        )
         for i, row in enumerate(rows.astype(np.float32))
     ]
 

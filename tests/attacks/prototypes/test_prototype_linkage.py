@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
+from fedaudit.attacks.attack import Images, Unseen
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes.prototype_linkage import PrototypeLinkage
 from fedaudit.fl.kinds import Kind
@@ -56,7 +59,7 @@ def test_a_single_sample_is_given_to_its_owner_and_larger_groups_less_often() ->
     assert low is not None and low[0] > 0.7
 
 
-def test_people_are_hit_where_their_own_client_is_named_and_others_in_turn_by_luck() -> None:
+def test_people_are_hit_where_their_own_client_is_named_and_others_in_its_place_by_luck() -> None:
     attack, rng = PrototypeLinkage(), np.random.default_rng(0)
     (people,) = attack.count_people(attack.run(world().artifacts, world().knowledge, rng), world(), rng)
     assert "given to the client" in people.hit_means
@@ -66,6 +69,33 @@ def test_people_are_hit_where_their_own_client_is_named_and_others_in_turn_by_lu
     assert hits / tested == pytest.approx(real.value, abs=0.06)
     assert people.luck.hits / people.luck.trials == pytest.approx(0.5, abs=0.06)  # two clients own each class
     assert all(s.hits == s.trials > 0 for s in people.planted.values()) and len(people.planted) == 10
+    of_client = {g.name: g.luck for g in people.groups}["client 0"]
+    assert 0 < of_client.hits < of_client.trials < people.luck.trials
+
+
+def test_whoever_is_given_to_the_client_that_holds_them_out_is_luck() -> None:
+    """Here its prototypes are made of them too, as if its people were like nobody else's."""
+
+    class Owned(World):
+        def unseen(self, clients: Any) -> Unseen:
+            own = self.clients[clients[0]] if len(clients) else self.clients[0].only(np.zeros(0, np.int64))
+            return Unseen(own.only(np.arange(0, len(own), 3)), "its own")
+
+        def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+            every = super().people(artifact, label)
+            return {k: rows[rows % 1000 % 3 > 0] for k, rows in every.items()}
+
+        def client_images(self, client: int) -> Images:
+            return self.clients[client].only(self.client_rows(client) % 1000)
+
+        def client_rows(self, client: int) -> NDArray[np.int64]:
+            rows = super().client_rows(client)
+            return rows[rows % 1000 % 3 > 0]
+
+    made, attack, rng = Owned(sizes=(1,), clients=10), PrototypeLinkage(), np.random.default_rng(0)
+    (people,) = attack.count_people(attack.run(made.artifacts, made.knowledge, rng), made, rng)
+    hits, tested = (sum(map(len, of.values())) for of in (people.hit, people.tested))
+    assert people.luck.hits / people.luck.trials == pytest.approx(hits / tested, abs=0.1)
 
 
 def test_the_owner_is_guessed_once_in_as_many_clients() -> None:

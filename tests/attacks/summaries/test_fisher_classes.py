@@ -105,5 +105,6 @@ def test_no_diagonal_or_no_model_is_said_in_a_sentence() -> None:
 def test_everybody_is_tested_and_whoever_stands_in_a_small_class_can_be_hit() -> None:
     attack = FisherClasses()
     claim = attack.run(diagonals(), world().knowledge, np.random.default_rng(0))
-    [people] = attack.count_people(claim, world(), np.random.default_rng(1))  # type: ignore[arg-type]
+    people, clients = attack.count_people(claim, world(), np.random.default_rng(1))  # type: ignore[arg-type]
+    assert set(clients.tested) == set(range(6))
     assert set(people.tested) == set(range(6)) and claim["present"].shape == (6, CLASSES)

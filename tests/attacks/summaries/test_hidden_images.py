@@ -1,6 +1,6 @@
 """An image that stands among numbers is found whatever its scale, place and writing; among noise nobody's is."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedaudit.attacks.summaries._where import Segment, choose_remedy, find_place
 from fedaudit.attacks.summaries.hidden_images import HiddenImages, find_alike
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=10)
@@ -240,8 +241,38 @@ def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() 
     assert dict(people.held) == {k: len(WORLD.client_images(k)) for k in range(10)}
     first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
     assert people.hit == {0: (first,)}
-    assert people.luck.hits == 0 and 400 < people.luck.trials < 500  # each held-out image once
+    assert people.luck.hits == 0 and 900 < people.luck.trials < 1100  # all, in every message
     assert all(share.hits == share.trials >= 6 for share in people.planted.values()) and len(people.planted) == 10
+
+
+def count_hits(messages: dict[Kind, NDArray[np.float32]]) -> dict[Kind | None, Mapping[int, tuple[int, ...]]]:
+    """Of the first client, which sends these; by kind."""
+    first = sent(None)[0]
+    view = [
+        replace(first, id=f"r00000/client-0.uplink/{kind}", kind=kind, payload={"a": numbers})
+        for kind, numbers in messages.items()
+    ]
+    attack = HiddenImages()
+    claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
+    counted = attack.count_people(claim, WORLD, np.random.default_rng(1))
+    assert {p.harm for p in counted} == {Harm.RECORD}
+    return {p.kind: p.hit for p in counted}
+
+
+def test_an_image_counts_in_the_kind_of_message_in_which_it_stands() -> None:
+    first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
+    for hide in (in_values, in_low_bits):
+        loud = noise(0)
+        hide(loud, WORLD.client_images(0).x[0])
+        found = count_hits({Kind.GRADIENT: noise(1), Kind.LOCAL_PROTOTYPES: loud})
+        assert found == {Kind.GRADIENT: {}, Kind.LOCAL_PROTOTYPES: {0: (first,)}}
+
+
+def test_an_image_across_messages_of_two_kinds_counts_in_both_together() -> None:
+    first, pixels = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0], IMAGES[0].ravel()
+    halves = np.r_[noise(0), pixels[:30]], np.r_[pixels[30:], noise(1)]
+    found = count_hits(dict(zip((Kind.GRADIENT, Kind.LOCAL_PROTOTYPES), halves, strict=True)))
+    assert found == {Kind.GRADIENT: {}, Kind.LOCAL_PROTOTYPES: {}, None: {0: (first,)}}
 
 
 def remedy(payload: dict[str, NDArray[np.float32]], kind: Kind = Kind.LOCAL_MODEL) -> str:

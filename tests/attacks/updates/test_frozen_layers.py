@@ -58,7 +58,7 @@ def test_people_are_flagged_by_the_layers_that_their_client_sends_and_plants_lac
             view[i] = replace(a, payload={k: v.astype(np.float32) for k, v in spoilt.items()})
     attack = FrozenLayers(FrozenLayers.Config(replays=1, inverted=0, others=10))
     claim = attack.run(view, world.knowledge, np.random.default_rng(0))
-    (people,) = attack.count_people(claim, world, np.random.default_rng(0))
+    people, _ = attack.count_people(claim, world, np.random.default_rng(0))
     assert set(people.tested) == set(range(5))
     assert {k: s.trials for k, s in people.planted.items()} == dict.fromkeys(range(5), 2)
     assert sum(s.hits for s in people.planted.values()) >= 9

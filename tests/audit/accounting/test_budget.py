@@ -15,8 +15,8 @@ from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest,
 from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
+from fedaudit.audit.noise_audit.subjects import make_bound_subjects
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.verdict.accounts import make_bound_subjects
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.bound_text import describe_bound, label_bound

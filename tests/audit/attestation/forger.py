@@ -169,7 +169,7 @@ def decision(**fields: Any) -> Callable[[Any], Any]:
 
 def harmless(a: Any) -> Any:
     for finding in a["findings"]:
-        finding |= {"severity": "none", "outcome": "not_demonstrated"}
+        finding["severity"] = "none"
     return a
 
 
@@ -240,7 +240,7 @@ def swapped(name: str, content: bytes | None = None, *, linked: bool = True) -> 
     def forge(folder: Path) -> None:
         path = folder / name
         before = path.read_bytes() if path.exists() else b""
-        path.write_bytes(content or before.replace(b"demonstrated", b"disproved"))
+        path.write_bytes(content or before.replace(b"exposed", b"spared"))
         if linked:
             refit(folder, "report")
         else:
@@ -279,14 +279,11 @@ def last_round_gone(folder: Path) -> None:
     refit(folder, "simulate")
 
 
-def no_rules(folder: Path) -> None:
-    """A policy of the owner's own, in which nothing is severe, beside the run."""
+def own_policy(folder: Path) -> None:
+    """A policy of the owner's own, by which next to nothing forbids a deployment, beside the run."""
     default = Path(__file__).parents[3] / "audit/policy/default.yaml"
     lax = folder.parent / "lax.yaml"
-    text = default.read_text()
-    for severity in ("critical", "high", "medium"):
-        text = text.replace(f"severity: {severity}", "severity: low")
-    lax.write_text(text)
+    lax.write_text(default.read_text().replace("not_ready: high", "not_ready: critical"))
     config = (folder / "config.yaml").read_text().replace("policy: default", f"policy: {lax}")
     (folder / "config.yaml").write_text(config)
     run = RunDir.open(folder)
@@ -417,7 +414,7 @@ WAYS: dict[str, Way] = {
     "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN, resets=True),
     "another released model": Way(other_model, UNSEEN, STATED + "messages, models, accuracies"),
     "the last round left out": Way(last_round_gone),
-    "a policy of the owner's own": Way(no_rules, resets=True),
+    "a policy of the owner's own": Way(own_policy, resets=True),
     "another report": Way(swapped("report.html"), (CHECK,), UNDRAWN),
     "another report, and no word of reports": Way(swapped("report.html", linked=False)),
     "another report as JSON": Way(swapped("report.json"), (CHECK,), UNDRAWN),

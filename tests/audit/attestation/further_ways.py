@@ -272,7 +272,7 @@ def half_gone(name: str) -> Callable[[Path], None]:
     return evidence_of(f"evidence/{name}.json", lambda v: v[::2], "account")
 
 
-ACCURACY, NO_LEDGER = "accuracies", "The ledger is not that of the run"
+ACCURACY, NO_LEDGER = "accuracies", "does not cover what ran: the ledger is another"
 FURTHER: dict[str, Way] = {
     # metrics, which nobody sent
     "accuracy in metrics": Way(lines(METRICS, lambda r: {**r, "accuracy": 0.99}), UNSEEN, ACCURACY),

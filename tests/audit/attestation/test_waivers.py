@@ -10,23 +10,25 @@ from fedaudit.audit.attestation.reviewer_files import apply_waivers, read_waiver
 from fedaudit.audit.cli.ending import explain_finding
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, accept_questions
+from fedaudit.audit.verdict.terms import Terms, accept_cells
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.decision import Word
 from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult
 from tests.reports.sample import make_question, result
 
 RUN, TODAY = "a" * 64, date(2026, 11, 1)
-QUESTION = "inversion.public.global_model"
+QUESTION = "reconstruction.public"
 
 
 def audit() -> AuditResult:
     made = result()
     made.findings, made.bounds, made.decision = [], [], None
+    made.rule_questions = []
     made.questions = [
-        make_question("membership", "server", "local_model", State.BOUNDED, "w", at_most=3, people=100),
-        make_question("inversion", "public", "global_model", State.NO_ATTACK, "none"),
+        make_question(Harm.MEMBERSHIP, "server", State.CLEAR, "w", at_most=3, people=100),
+        make_question(Harm.RECONSTRUCTION, "public", State.OPEN, "no attack was tried"),
     ]
     return made
 
@@ -45,7 +47,7 @@ def test_an_open_question_that_is_accepted_by_name_is_a_condition(tmp_path: Path
     acceptance = apply_waivers(waive(tmp_path), audited, RUN, TODAY)
     terms = Terms(accepted=acceptance.accepted)
     assert decide(audited, policy, terms).word is Word.WITH_CONDITIONS
-    accepted = accept_questions(audited.questions, terms)[1]
+    accepted = accept_cells(audited.questions, terms)[1]
     assert accepted.accepted == "A. Person, until 2027-01-31: No attack is published." and not accepted.is_open
 
 
@@ -61,7 +63,7 @@ def test_a_waiver_of_another_run_or_of_last_month_does_not_count(
 
 
 def test_a_question_that_is_answered_needs_no_waiver(tmp_path: Path) -> None:
-    acceptance = apply_waivers(waive(tmp_path, question="membership.server.local_model"), audit(), RUN, TODAY)
+    acceptance = apply_waivers(waive(tmp_path, question="membership.server"), audit(), RUN, TODAY)
     assert not acceptance.accepted and not acceptance.refused
 
 
@@ -75,5 +77,5 @@ def test_a_waiver_is_about_one_thing(changes: dict[str, str], tmp_path: Path) ->
 
 def test_explain_prints_what_a_waiver_of_a_question_names() -> None:
     said = "\n".join(explain_finding(audit(), QUESTION, RUN))
-    assert "Inversion by whoever gets the model (global model) (no attack exists, required)" in said
+    assert "Reconstruction by whoever gets the model (open, required)" in said
     assert f"  run: {RUN}\n  question: {QUESTION}" in said

@@ -16,6 +16,7 @@ from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.account import check_bounds
@@ -23,7 +24,6 @@ from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.scope import describe_scope
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.recording.recorder import MANIFEST

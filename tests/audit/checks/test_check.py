@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.verdict.checked import CheckSubject
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import DeadPart, Death
+from fedaudit.reports.result import Severity
 
-SEEN = CheckResult(id="a", title="t", summary="s", facts={}, artifacts=(), does_not_show="", remedy="")
+SEEN = CheckResult(
+    id="a", title="t", summary="s", severity=Severity.LOW, artifacts=(), does_not_show="", remedy=""
+)
 
 
 class Failing(Check):
@@ -43,3 +49,26 @@ def test_a_part_that_dies_ends_the_phase_which_the_same_command_makes_again() ->
     check.error = DeadPart(Death(-9))
     with pytest.raises(DeadPart):
         check.check(None, None)
+
+
+class PasswordsInClear(Check):
+    """Passwords in clear: a check of one's own, as a file of one's own has it."""
+
+    def inspect(self, federation: Any, lab: Any) -> Iterator[Seen]:
+        yield CheckResult(
+            id="passwords-sent",
+            title="Clients send passwords in clear",
+            summary="All ten do.",
+            severity=Severity.HIGH,
+            reason="Whoever reads them can act for these people.",
+            artifacts=("local_model",),
+            does_not_show="who reads them",
+            remedy="send none",
+        )
+
+
+def test_a_check_of_ones_own_says_how_bad_it_is() -> None:
+    [seen] = PasswordsInClear().check(None, None).results
+    finding = make_finding(CheckSubject(seen), load_policy("default"))
+    assert (finding.severity, finding.title) == (Severity.HIGH, "Clients send passwords in clear")
+    assert finding.is_demonstrated and finding.reason == "Whoever reads them can act for these people."

@@ -207,7 +207,7 @@ def test_few_auxiliary_people_make_few_plays_and_their_number_is_said(tmp_path: 
     few = {"auxiliary": 0.03, "reference": 0.3}
     [found] = inspect(tmp_path / "run", f"{HERE}:Echo", federation={"holdout": few})
     assert 3 <= found.plays <= 15 and not found.is_enough  # four people, of two classes
-    asked = [q for q in audit(tmp_path / "audit", "Echo", holdout=few).questions if q.kind == "local_model"]
+    asked = [q for q in audit(tmp_path / "audit", "Echo", holdout=few).questions if q.observer == "server"]
     assert any(
         f"{found.plays} plays with other people could be made" in q.why for q in asked if not q.is_answered
     )
@@ -264,17 +264,17 @@ def audit(folder: Path, method: str, **federation: Any) -> AuditResult:
 def test_what_a_client_sends_as_a_sign_of_life_is_asked_about_as_all_else(tmp_path: Path) -> None:
     """A kind's row says that it tells of nobody; only the client's code knows."""
     told, kept = (audit(tmp_path / m, m) for m in ("BeatsWithAnImage", "Beats"))
-    of = "exfiltration.server.heartbeat"
+    of = "exact_record.server"
     (hidden,), (empty,) = ([q for q in result.questions if q.id == of] for result in (told, kept))
-    assert hidden.required and not hidden.is_answered and empty.state is QuestionState.BOUNDED
+    assert hidden.required and not hidden.is_answered and empty.state is QuestionState.CLEAR
     assert told.decision is not None and told.decision.word is not Word.READY
     assert kept.decision is not None and kept.decision.word is Word.READY
 
 
 def test_an_audit_of_echoes_says_so_once_and_answers_what_is_asked(tmp_path: Path) -> None:
     result = audit(tmp_path, "Echo")
-    assert {q.state for q in result.questions if q.required} == {QuestionState.BOUNDED}
-    told = {q.why for q in result.questions if q.kind == "local_model" and q.aim != "attribute"}
+    assert {q.state for q in result.questions if q.required} == {QuestionState.CLEAR}
+    told = {q.why for q in result.questions if q.required and q.observer == "server"}
     assert len(told) == 1
     assert re.match(r"in 2\d\d plays with other people, .* it is made of what they received alone$", told.pop())
     assert result.decision is not None and result.decision.word is Word.READY
@@ -282,6 +282,6 @@ def test_an_audit_of_echoes_says_so_once_and_answers_what_is_asked(tmp_path: Pat
 
 def test_a_federation_of_one_client_whom_nobody_else_can_stand_for_is_not_ready(tmp_path: Path) -> None:
     result = audit(tmp_path, "Echo", clients=1, holdout=NOBODY)
-    open_ = [q for q in result.questions if q.required and q.kind == "local_model" and not q.is_answered]
+    open_ = [q for q in result.questions if q.required and q.observer == "server" and not q.is_answered]
     assert open_ and all("no play with other people could be made, and 200 are needed" in q.why for q in open_)
     assert result.decision is not None and result.decision.word is Word.CANNOT_TELL

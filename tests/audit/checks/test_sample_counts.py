@@ -17,9 +17,6 @@ from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.verdict.checked import CheckSubject
-from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
@@ -66,9 +63,8 @@ def test_honest_clients_send_their_own_numbers(method: str) -> None:
 )
 def test_a_code_in_the_place_of_a_number_is_a_finding(leak: str, kind: Kind, tmp_path: Path) -> None:
     [found] = simulated(config(LEAKS[leak], False, 0), tmp_path)
-    assert found.artifacts == (kind,) and found.facts["untrue_counts"] > 3
-    finding = judge_subject(CheckSubject(found), load_policy("default"))
-    assert finding.severity == Severity.MEDIUM and "examples" in finding.summary
+    assert found.artifacts == (kind,) and int(found.summary.split()[0]) > 3
+    assert found.severity is Severity.MEDIUM and "examples" in found.summary
 
 
 class SaysThatItMadeSome(LabelInNumber):
@@ -132,13 +128,13 @@ def test_one_number_for_everybody_says_nothing_of_anybody(tmp_path: Path) -> Non
 
 def test_numbers_that_differ_are_a_finding(tmp_path: Path) -> None:
     [found] = of("CountsAsOneButOnce", tmp_path).results
-    assert found.facts["untrue_counts"] == 6
+    assert found.summary.startswith("6 of 6 clients")
 
 
 @pytest.mark.parametrize("name", ["SaysThatItMadeSome", "SaysSoOfAnother"])
 def test_a_card_that_says_clients_made_examples_is_not_believed(name: str, tmp_path: Path) -> None:
     [found] = of(name, tmp_path).results
-    assert found.artifacts == (Kind.NUM_EXAMPLES,) and found.facts == {"untrue_counts": 6}
+    assert found.artifacts == (Kind.NUM_EXAMPLES,)
     assert "6 of 6 clients" in found.summary and "and trains on" in found.summary
 
 

@@ -16,7 +16,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
-from fedaudit.reports.result import Alternative, Outcome, Severity
+from fedaudit.reports.result import Alternative, Severity
 from tests.audit.tiny import TEXT
 from tests.reports.sample import result
 
@@ -73,15 +73,19 @@ def test_explain_judges_a_run_folder_and_without_one_the_newest(
     assert "is not what score wrote" not in invoke("explain", "example_numbers", "--trust-plugins")[1]
 
 
-def test_the_last_words_name_every_finding_at_or_above_the_gate_and_the_next_command(tmp_path: Path) -> None:
+def test_the_last_words_name_whom_and_what_the_verdict_rests_on_and_the_next_command(tmp_path: Path) -> None:
     audited = result()
     text = "\n".join(last_words(audited, tmp_path, tmp_path / "report.pdf"))
     assert "`" not in text  # marks are for the report
-    bad = [f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= 3]
-    assert bad and all(f"{f.severity:<9} {f.id}: {f.title}" in text for f in bad)
-    left = [q.id for q in audited.questions if q.is_open]
-    assert left and f"  open: {', '.join(left)}" in text and "2 of 7 questions answered" in text
-    assert f"next: fedaudit explain {bad[0].id} --run {tmp_path}" in text and "Not ready" in text
+    assert "  exposed   reconstruction.server: at least 760, at most 840 of 1,400 people\n" in text
+    assert "  high      dp-upper: No differential-privacy bound holds towards the server\n" in text
+    assert "  also shown: upcnn, lint-L3\n" in text
+    assert "  open: membership.server, membership.client\n" in text and "Of 8 questions" in text
+    assert f"next: fedaudit explain reconstruction.server --run {tmp_path}" in text and "Not ready" in text
+    audited.questions, audited.rule_questions = [], []
+    assert (
+        f"next: fedaudit explain dp-upper --run {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
+    )
     audited.findings = [f for f in audited.findings if f.severity is Severity.NONE]
     assert f"next: fedaudit check {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
 

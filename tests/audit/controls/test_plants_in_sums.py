@@ -95,7 +95,9 @@ def test_an_attack_that_finds_single_uploads_is_blind_in_a_sum() -> None:
     [people] = attack_once(attack, "analytic", bench)["people"]
     hits = [p["hits"] for p in people["planted"].values()]
     assert len(hits) == 3 and sum(hits) <= 2
-    assert bound_people(TypeAdapter(PeopleCount).validate_python(people), alpha=0.01).blind.startswith("it found")
+    assert bound_people(TypeAdapter(PeopleCount).validate_python(people), alpha=0.01).reason.startswith(
+        "it is blind here: it found"
+    )
 
 
 def test_the_round_of_a_single_client_hides_nothing_of_its_plants() -> None:

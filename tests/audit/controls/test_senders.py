@@ -9,12 +9,11 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
-from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.reports.result import Finding, Outcome, Severity
+from fedaudit.audit.verdict.people import PeopleBound, bound_people
+from fedaudit.fl.threats.threat import Harm
 from tests.audit.simulated import simulated
 
 MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
@@ -43,40 +42,44 @@ def bench(sender: str) -> Bench:
 
 
 @cache
-def finding(attack: Attack, sender: str) -> Finding:
-    return judge_subject(Attacked(attack_once(attack, "attack", bench(sender))), load_policy("default"))
+def file_of(attack: Attack, sender: str) -> AttackFile:
+    return AttackFile.model_validate(attack_once(attack, "attack", bench(sender)))
+
+
+def bound(attack: Attack, sender: str, harm: Harm) -> PeopleBound:
+    """How many people the attack hit, for all of them together."""
+    (people,) = (p for p in file_of(attack, sender).people if p.harm is harm)
+    return bound_people(people, alpha=0.01)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.dear("Log", "Summed", "Standardised", "OtherLayer", "Projected", "Maximum", "Permuted", "Scaled")
 @pytest.mark.parametrize("sender", LEAKS)
 def test_means_of_few_images_are_found_however_they_are_sent(sender: str) -> None:
-    found = finding(MEMBERSHIP, sender)
-    assert found.outcome == Outcome.DEMONSTRATED and found.severity.rank >= Severity.MEDIUM.rank, found.reason
+    assert max(bound(MEMBERSHIP, sender, harm).at_least for harm in (Harm.MEMBERSHIP, Harm.DIFFUSE)) > 0
 
 
 @pytest.mark.dear("Turned")
 @pytest.mark.parametrize("sender", ["Noise", "Turned"])
 def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str) -> None:
-    found = finding(MEMBERSHIP, sender)
-    assert found.outcome == Outcome.INCONCLUSIVE, found.reason
-    assert any("not read" in e.note for e in found.evidence)
+    found = bound(MEMBERSHIP, sender, Harm.MEMBERSHIP)
+    assert found.at_least == 0 and found.reason.startswith("it is blind here")
+    assert any("not read" in e.note for e in file_of(MEMBERSHIP, sender).evidence)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("sender", ["Noise", "Scaled"])
-def test_no_inversion_condemns_or_acquits_with_too_few_trials(sender: str) -> None:
-    assert finding(INVERSION, sender).outcome == Outcome.INCONCLUSIVE
+def test_no_inversion_condemns_with_too_few_trials(sender: str) -> None:
+    assert bound(INVERSION, sender, Harm.RECONSTRUCTION).at_least == 0
 
 
 @pytest.mark.nightly
 def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
-    found = finding(MEMBERSHIP, "First")
-    assert found.severity.rank >= Severity.HIGH.rank
-    assert any(e.measure == "member_first" and e.value > 0.9 for e in found.evidence)
+    assert bound(MEMBERSHIP, "First", Harm.MEMBERSHIP).at_least > 0
+    assert any(e.measure == "member_first" and e.value > 0.9 for e in file_of(MEMBERSHIP, "First").evidence)
 
 
 @pytest.mark.nightly
 def test_the_evidence_says_what_was_read() -> None:
-    assert any("read by playing" in e.note for e in finding(MEMBERSHIP, "Summed").evidence)
-    assert not any("read" in e.note for e in finding(MEMBERSHIP, "Sender").evidence)
+    assert any("read by playing" in e.note for e in file_of(MEMBERSHIP, "Summed").evidence)
+    assert not any("read" in e.note for e in file_of(MEMBERSHIP, "Sender").evidence)

@@ -11,7 +11,6 @@ from pathlib import Path
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import Outcome
 from tests.audit.importing.inboxes import INBOXES, Inbox
 from tests.audit.importing.test_inboxes import state, take
 
@@ -31,10 +30,7 @@ def describe(one: Inbox, folder: Path) -> tuple[str, str]:
         return said, ""
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
     labels = next(f for f in read_result(run.path).findings if f.id == "label_counts_from_update")
-    return (
-        said,
-        "labels found" if labels.outcome is Outcome.DEMONSTRATED else f"LABELS NOT FOUND: {labels.reason}",
-    )
+    return (said, "labels found" if labels.is_demonstrated else f"LABELS NOT FOUND: {labels.reason}")
 
 
 def main(words: list[str]) -> None:

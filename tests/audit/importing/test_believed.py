@@ -27,7 +27,7 @@ from fedaudit.fl.recording.recorder import MANIFEST, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Sending
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.result import Outcome
+from fedaudit.reports.result import Severity
 from fedaudit.reports.sections.behind import Behind
 from fedaudit.reports.sections.exposure import Exposure
 from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, TRUTH, brought, changed, check, config
@@ -142,7 +142,7 @@ def test_members_that_nobody_trained_on_are_contradicted_and_finding_little_then
     stated = validate(Config, settings, "test")
     execute(run, stated, ["attack", "account", "score"], lambda *_: None, skip_finished=False)
     (one,) = [f for f in read_result(run.path).findings if f.id == "loss_threshold"]
-    assert one.outcome is Outcome.INCONCLUSIVE and "contradicted, so finding little" in one.reason
+    assert one.severity is Severity.NONE and "contradicted, so finding little" in one.reason
 
 
 CLAIMS = {"laplace": {"kinds": ["local_model"], "clip_norm": 1.0, "scale": 0.1}}

@@ -149,7 +149,7 @@ def test_protections_are_chosen_by_what_was_demonstrated(optioned: tuple[RunDir,
     run, config = optioned
     chosen = Variants(run, with_variants(config, "auto")).list_variants()
     assert 3 <= len(chosen) <= MOST_COPIES and len({v.name for v in chosen}) == len(chosen)
-    shown = [f for f in result_of(run).findings if f.source == "attack" and f.outcome == "demonstrated"]
+    shown = [f for f in result_of(run).findings if f.source == "attack" and f.outcome == "ran"]
     assert shown and {"secure-aggregation", "dp-gaussian"} == {v.name for v in chosen[:2]}
     rounding = next(v for v in chosen if v.name == "quantise")
     assert rounding.protections[-1].settings == {"kinds": ["local_model"], "bits": 3}

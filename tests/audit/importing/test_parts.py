@@ -106,8 +106,8 @@ def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
     assert not ObservedTraffic(kinds={Channel.UPLINK: (Kind("client:buffer"),)}).missing(HiddenImages.card, "it")
     run, config, _ = take(tmp_path, "examples under a name of their own", ["hidden_images"])
     found = attack(run, config)["hidden_images"]
-    assert found.outcome is Outcome.DEMONSTRATED
-    questions = {q.kind for q in read_result(run.path).questions}
+    assert found.is_demonstrated
+    questions = {kind for q in read_result(run.path).questions for kind in q.kinds}
     assert "example:buffer" in questions
 
 
@@ -128,10 +128,10 @@ def test_means_of_classes_are_prototypes_once_their_shape_and_role_are_stated(tm
     theirs, ours = attack(run, config), attack(other, same)
     for id in attacks:
         assert theirs[id].outcome is ours[id].outcome and theirs[id].evidence == ours[id].evidence
-    assert theirs["count_recovery"].outcome is Outcome.DEMONSTRATED
-    assert {q.kind for q in read_result(run.path).questions} == {
-        q.kind for q in read_result(other.path).questions
-    }
+    read_off = [e for e in theirs["count_recovery"].evidence if e.measure == "count_exact_match"]
+    assert max(e.value for e in read_off if e.control == "none") == 1
+    asked = [{q.id: q.kinds for q in read_result(folder.path).questions} for folder in (run, other)]
+    assert asked[0] == asked[1]
 
 
 def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_path: Path) -> None:

@@ -105,14 +105,16 @@ def make_traffic(*uploads: Kind) -> ObservedTraffic:
 
 def credit(traffic: ObservedTraffic) -> tuple[dict[str, list[Credit]], dict[str, float]]:
     """What every attack asks of such traffic, and what it costs."""
-    asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
+    scene = Scene(traffic=traffic, rounds={}, modality="image")
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
-    return give_credits(cards, asked, traffic), {n: estimate_seconds(c.effort, DIGITS) for n, c in cards.items()}
+    return give_credits(cards, list_questions(scene, DEMANDS), scene), {
+        n: estimate_seconds(c.effort, DIGITS) for n, c in cards.items()
+    }
 
 
 def collect(credits: Mapping[str, Sequence[Credit]], names: Sequence[str], required: bool) -> int:
     """How many of the required questions, or of the others, a set of attacks asks."""
-    return len({c.question for n in names for c in credits[n] if c.required is required})
+    return len({(c.question, c.kind) for n in names for c in credits[n] if c.required is required})
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=str)
@@ -144,7 +146,11 @@ def test_no_other_attack_would_earn_more_per_second_than_the_next_one(kind: Kind
 
 
 def test_the_panel_is_taken_first_however_dear_it_is() -> None:
-    credits = {"a": [Credit("q", True)], "b": [Credit("q", True)], "c": [Credit("r", True)]}
+    credits = {
+        "a": [Credit("q", Kind.LOCAL_MODEL, True)],
+        "b": [Credit("q", Kind.LOCAL_MODEL, True)],
+        "c": [Credit("r", Kind.LOCAL_MODEL, True)],
+    }
     cost = {"a": 1.0, "b": 5.0, "c": 2.0}
     assert rank_attacks(credits, cost) == ["a", "c"]
     assert [_fit_budget(credits, cost, s, ["b"]) for s in (5.0, 6.0, 8.0)] == [["b"], ["a", "b"], ["a", "c", "b"]]
@@ -156,15 +162,14 @@ def test_the_panel_is_taken_first_however_dear_it_is() -> None:
 
 def test_a_message_to_all_is_asked_for_each_of_its_readers_by_one_attack() -> None:
     credits, _ = credit(make_traffic(Kind.LOCAL_MODEL))
-    asked = {c.question for c in credits["loss_threshold"]}
-    assert {"membership.server.global_model", "membership.client.global_model"} <= asked
+    asked = {(c.question, c.kind) for c in credits["loss_threshold"]}
+    assert {("membership.server", Kind.GLOBAL_MODEL), ("membership.client", Kind.GLOBAL_MODEL)} <= asked
 
 
 def test_required_questions_come_before_others() -> None:
     credits, cost = credit(make_traffic(Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES))
     ranked = rank_attacks(credits, cost)
-    besides = {"prototype_difference", "prototype_linkage"}  # differences and linkage: nothing waits for them
-    assert besides <= set(ranked) and set(ranked[-2:]) == besides
+    assert ranked[-1] == "prototype_linkage"  # nothing waits for linkage here
 
 
 def test_uploads_that_clients_send_take_time_without_any_replay() -> None:
@@ -237,11 +242,9 @@ def test_plan_says_what_runs_what_cannot_and_what_nothing_reads_and_trains_nothi
     assert "  ridge: Ridge inversion of prototypes, about " in done.stdout
     assert "  lira: it is not among the attacks of this audit" in done.stdout
     assert "  critic_score: ReBaFL sends no gan_D that the next client could read" in done.stdout
-    assert "  * attribute.server.num_examples (all 20 rounds): left out: example_numbers" in done.stdout
-    assert "  * inversion.server.local_prototypes (round 20 of 20): to be asked by ridge" in done.stdout
-    assert (
-        "no limit without ridge (19 rounds were not recorded (setting record)), lookup (left out" in done.stdout
-    )
+    assert "  * attribute.server: there is no limit, since the panel lacks" in done.stdout
+    assert "  * reconstruction.server: to be asked by ridge; no limit without" in done.stdout
+    assert "ridge (19 rounds were not recorded (setting record))" in done.stdout
     assert "can be no better than cannot tell" in done.stdout
     assert (
         "ready is out of reach by attacks, since" in done.stdout and "prototype_membership (about" in done.stdout
@@ -295,7 +298,7 @@ def test_a_text_federation_is_planned_without_attacks_on_images(tmp_path: Path) 
     )
     runs = said.partition("attacks that will run:")[2].partition("attacks that apply")[0]
     assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" not in runs
-    line = next(row for row in said.splitlines() if "exfiltration.server.local_model" in row)
-    assert "attacks with this aim exist for image data only, and these are text data" in line
-    line = next(row for row in said.splitlines() if "reconstruction.server.local_model" in row)
+    line = next(row for row in said.splitlines() if "exact_record.server" in row)
+    assert "any attack on local model" in line
+    line = next(row for row in said.splitlines() if "reconstruction.server" in row)
     assert "token_set" in line and "inverting_gradients" not in line

@@ -16,7 +16,7 @@ from fedaudit.audit.phases.harden import (
     Hardening,
     Search,
     draw_candidates,
-    list_above,
+    list_forbidding,
     list_stages,
     name_candidate,
     strengthen,
@@ -61,10 +61,10 @@ def hardened(folder: Path) -> Iterator[Hardening]:
 
 
 def test_a_set_whose_own_audit_cannot_tell_is_not_sufficient(hardened: Hardening, folder: Path) -> None:
-    assert "count_recovery" in hardened.base.above and hardened.tried
+    assert "attribute.server" in hardened.base.above and hardened.tried
     best = hardened.verified[0]
     whole = RunDir.open(folder / "verified" / best.name)
-    assert not list_above(read_result(whole.path), hardened.bar) and list_above(read_result(folder), hardened.bar)
+    assert not list_forbidding(read_result(whole.path)) and list_forbidding(read_result(folder))
     assert whole.load_config().seed == hardened.seed == SETTINGS.get("seed", 7) + 1
     assert read_result(whole.path).verdict.word is best.word is hardened.word is Word.CANNOT_TELL
     assert hardened.sufficient is None and hardened.config is None
@@ -80,7 +80,7 @@ def test_the_config_to_run_is_that_of_the_first_set_whose_own_audit_is_ready(tmp
     ready = replace(candidate("noise", word=Word.WITH_CONDITIONS), protections=(NOISE,))
     found = search.conclude(candidate("as audited", "leak", word=Word.NOT_READY), (), [open_, ready])
     assert found.sufficient is ready and found.word is Word.WITH_CONDITIONS
-    assert "noise leaves nothing that is high or worse" in found.sentence
+    assert "noise leaves nothing that forbids a deployment" in found.sentence
     assert "run again with seed 8 and all attacks" in found.sentence
     assert found.config is not None
     written = load_config(found.config)
@@ -147,19 +147,17 @@ def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
     with pytest.raises(fa.UserError, match="names code of its own"):
         fa.harden(run.path)
     found = fa.harden(run.path, trust_plugins=True, workers=0)
-    assert "label_counts_from_update" in found.found.base.above and found.found.tried
+    assert found.found.base.above and found.found.tried
     assert found.found.seed is None and not found.sufficient and found.found.word is Word.CANNOT_TELL
     whole = RunDir.open(run.path / "verified" / found.found.verified[-1].name)
-    assert not list_above(read_result(whole.path), found.found.bar) and list_above(
-        read_result(run.path), found.found.bar
-    )
+    assert not list_forbidding(read_result(whole.path)) and list_forbidding(read_result(run.path))
     sent = {file.name for file in (run.artifacts).rglob("*uplink*")}
     passed = {file.name for file in whole.artifacts.rglob("*uplink*")}
     assert sent <= passed and found.config is None
 
 
 def conclude(base: Candidate, **found: Any) -> Hardening:
-    known: dict[str, Any] = {"tried": (), "verified": (), "unmended": (), "bar": Severity.HIGH, "seed": 8}
+    known: dict[str, Any] = {"tried": (), "verified": (), "unmended": (), "seed": 8}
     return Hardening(base=base, config=None, **known | found)
 
 

@@ -45,19 +45,19 @@ def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Pat
     assert [e["condition"]["n"] for e in real] == [5] and real[0]["trials"] > 2 * clients
     planted = [e for e in result["evidence"] if e["control"] == "positive"]
     assert planted and planted[0]["value"] > 0.99
-    (people,) = result["people"]
+    people = result["people"][0]
     assert people["planted"] == {str(k): {"hits": EACH, "trials": EACH} for k in range(4)}
 
 
 def test_people_are_planted_through_the_runs_protections(tmp_path: Path) -> None:
     noise = {"name": "dp_gaussian", "kinds": ["mashed_batch"], "clip_norm": 1.0, "noise_multiplier": 50.0}
-    (people,) = found(tmp_path, protections=[noise])["people"]
+    people = found(tmp_path, protections=[noise])["people"][0]
     assert sum(s["hits"] for s in people["planted"].values()) <= 6
     assert sum(s["trials"] for s in people["planted"].values()) == 4 * EACH
 
 
 def test_whoever_shares_examples_as_they_are_is_flagged(tmp_path: Path) -> None:
-    (people,) = found(tmp_path, "data_sharing")["people"]
+    people = found(tmp_path, "data_sharing")["people"][0]
     assert people["planted"] == {str(k): {"hits": EACH, "trials": EACH} for k in range(4)}
     assert sum(map(len, people["hit"].values())) > 10
 

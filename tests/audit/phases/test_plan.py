@@ -112,7 +112,7 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(path), "--out", str(out), "--workers", "0"])
     assert result.exit_code == 3, result.output  # it names no attack
     assert (
-        "Cannot tell: too little is known. Nothing was demonstrated; 1 of 16 questions answered. "
+        "Cannot tell: too little is known. Nobody is known to be hit; 0 of 17 questions answered. "
         "Required questions are open: " in result.stdout
     )
     assert f"report: {out}/report.json" in result.stdout
@@ -122,4 +122,4 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "low"])
     assert gate.exit_code == 3, gate.output  # no epsilon bounds the loss, which is no finding
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins"])
-    assert gate.exit_code == 3 and "1 of 16 questions answered" in gate.stdout
+    assert gate.exit_code == 3 and "0 of 17 questions answered" in gate.stdout

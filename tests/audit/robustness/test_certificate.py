@@ -134,13 +134,13 @@ def test_what_an_attack_reaches_stays_below_the_ceiling(tmp_path: Path) -> None:
     assert result.robustness is not None
     [found] = result.robustness.certificates
     assert found.above is not None and found.above < 0 and found.clean < found.ceiling < 1
-    assert not [f for f in result.findings if f.rule == "above-certificate"]
+    assert not [f for f in result.findings if f.id.startswith("certificate-") and f.is_demonstrated]
 
 
 @pytest.mark.nightly
 def test_a_clip_that_malicious_clients_escape_is_critical_and_ends_with_one(tmp_path: Path) -> None:
     code, result = audited(tmp_path, f"{__name__}:Unclipped", NOISE)
-    [found] = [f for f in result.findings if f.rule == "above-certificate"]
+    [found] = [f for f in result.findings if f.id.startswith("certificate-") and f.is_demonstrated]
     assert found.severity is Severity.CRITICAL and code == 1
 
 

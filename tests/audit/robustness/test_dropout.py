@@ -13,15 +13,16 @@ from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.availability.leaving import Leaving
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.reports.result import AuditResult, Outcome, Severity
+from fedaudit.reports.result import AuditResult, Severity
 from tests.audit.robustness.test_matrix import TEXT
 
+POLICY = load_policy("default")
 ABSENCE = {"methods": ["rebafl"], "answering": [0.5], "seeds": [7, 8, 9]}
 
 
@@ -73,24 +74,24 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     assert fedavg.drop.value == pytest.approx(0.1) and fedavg.drop.interval == pytest.approx((0.1, 0.1))
     assert rebafl.drop.value == pytest.approx(0.01) and fedavg.over_fedavg is None
     assert rebafl.over_fedavg is not None and rebafl.over_fedavg.interval == pytest.approx((0.09, 0.09))
-    found = {f.id: f for f in (judge_subject(s, load_policy("default")) for s in make_dropout_subjects(made))}
+    found = {f.id: f for f in (make_finding(s, POLICY) for s in make_dropout_subjects(made, 0.05))}
     assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
-    assert found["absence-rebafl-answering"].outcome is Outcome.NOT_DEMONSTRATED
-    assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
-    little = "rebafl: loses accuracy where clients are absent, less than the policy grades"
-    assert found["absence-rebafl-answering"].title == little  # 1 point, in every seed
+    assert found["absence-rebafl-answering"].severity is Severity.LOW  # 1 point, in every seed
+    title = "fedavg: clients that do not answer make the model wrong"
+    assert found["absence-fedavg-answering"].title == title
     assert "points more (9.0 to 9.0) than fedavg." in found["absence-rebafl-answering"].summary
 
 
 def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
-    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[]), histories(apart), [], []))
+    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[]), histories(apart), [], []), 0.05)
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
-    finding = judge_subject(subject, load_policy("default"))
-    assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
+    finding = make_finding(subject, POLICY)
+    assert finding.severity is Severity.NONE and "were not seen to make the model wrong" in finding.title
+    assert finding.reason.startswith("The seeds disagree: the loss may be anything from ")
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
-    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[], seeds=[7]), single, [], []))
-    assert judge_subject(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
+    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[], seeds=[7]), single, [], []), 0.05)
+    assert make_finding(subject, POLICY).reason == "One seed has no interval over seeds: run three."
 
 
 def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:
@@ -102,6 +103,25 @@ def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leavin
     [found] = measure_dropout(own, runs, ["a", "b"], []).returns
     assert (found.lost, found.regained) == ([2, None, 2], [2, None, 2])
     assert found.drop.value == pytest.approx((0.64 + 0.3 + 0.64) / 3)
+
+
+@pytest.mark.parametrize(
+    ("least", "severity"),
+    [(0.0, Severity.NONE), (0.1, Severity.LOW), (0.3, Severity.HIGH), (0.6, Severity.CRITICAL)],
+)
+def test_a_class_that_is_forgotten_is_rated_as_one_that_is_attacked(least: float, severity: Severity) -> None:
+    own = absence(methods=[], leaving={"label": 1, "leave": 3, "back": 6})
+    runs = {
+        DropoutRun("fedavg", s, holders=(1,)): [
+            {"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.8 - least] * 3
+        ]
+        for s in (7, 8, 9)
+    }
+    [subject] = make_dropout_subjects(measure_dropout(own, runs, ["a", "b"], []), 0.05)
+    found = make_finding(subject, POLICY)
+    assert found.severity is severity
+    forgets = "forgets" if least else "was not seen to forget"
+    assert found.title == f"fedavg: the model {forgets} class b while its only holders are away"
 
 
 def test_who_leaves_is_away_and_all_others_answer_as_without() -> None:

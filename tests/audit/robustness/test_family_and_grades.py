@@ -1,6 +1,7 @@
-"""What an adaptive attacker preferred is run by itself; what attacks take and rules cost is graded alike."""
+"""What an adaptive attacker preferred is run by itself; what attacks take and rules cost is rated alike."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,20 @@ from fedaudit.audit.robustness.dropout import measure_dropout
 from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.family import label, list_preferred
 from fedaudit.audit.robustness.plan import describe
-from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
+from fedaudit.audit.robustness.subjects import Certified, Cost, grade, make_matrix_subjects
 from fedaudit.audit.robustness.table import give_advice
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.judge import judge, judge_subject
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
-from fedaudit.reports.result import Outcome, Severity
-from fedaudit.reports.robustness import DefenceCost, MatrixCell, Robustness, TriedAdversary
+from fedaudit.audit.verdict.subject import Subject, make_finding
+from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
+from fedaudit.reports.result import Finding, Severity
+from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, Robustness, TriedAdversary
 from tests.audit.robustness.test_dropout import absence, histories
 from tests.audit.robustness.test_matrix import TEXT
 
 POLICY = load_policy("default")
+TOLERABLE = 0.05
 IPM, ALIE = {"name": "ipm", "tau": 0.1}, {"name": "alie", "z": 1.5}
 
 
@@ -102,25 +104,30 @@ def matrix(cells: list[MatrixCell]) -> Robustness:
         "remedy": "beware",
         "threat": threat,
         "taxonomy": [],
+        "aim": Aim.AVAILABILITY,
     }
     who = {c.adversary: TriedAdversary(name=c.adversary, title=c.title, **about) for c in cells}
     return Robustness(clients=20, chance=0.1, seeds=[7], cells=cells, adversaries=who)
 
 
+def find(made: Robustness) -> Finding:
+    """That of the first rule."""
+    return make_finding(make_matrix_subjects(made, TOLERABLE)[0], POLICY)
+
+
 def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() -> None:
-    found = judge_subject(
-        make_matrix_subjects(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))[0], POLICY
-    )
-    assert found.rule == "accuracy-lost-critical"
+    found = find(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))
+    assert found.severity is Severity.CRITICAL
     assert found.title.endswith("adaptive by 4 of 20 clients (20\u00a0%) harms it")
-    assert "attack=adaptive" in found.where.replace(" ", "") or "adaptive" in found.where
+    assert {e.condition["attack"] for e in found.evidence} == {"adaptive"}
+    assert found.reason == "At least 79.4\u00a0% of the answers are lost, and 5\u00a0% are tolerable."
 
 
 @pytest.mark.parametrize("drop", [0.01, 0.03, 0.1, 0.81])
-def test_what_is_lost_is_graded_alike_however_many_take_it(drop: float) -> None:
+def test_what_is_lost_is_rated_alike_however_many_take_it(drop: float) -> None:
     taken = [cell("adaptive", drop).model_copy(update={"malicious": m}) for m in (1, 3, 6, 19)]
-    found = [judge_subject(make_matrix_subjects(matrix([c]))[0], POLICY) for c in taken]
-    assert len({f.severity for f in found}) == len({f.rule for f in found}) == 1
+    found = [find(matrix([c])) for c in taken]
+    assert len({f.severity for f in found}) == len({f.reason for f in found}) == 1
     assert [re.findall(r"\d+ of 20 clients \(\d+", f.title)[0] for f in found] == [
         "1 of 20 clients (5",
         "3 of 20 clients (15",
@@ -134,37 +141,31 @@ def test_what_the_search_for_the_fewest_found_is_not_denied() -> None:
     sought = cell("adaptive", 0.6).model_copy(update={"malicious": 8, "bisected": True})
     made = matrix([cell("adaptive", 0.0), sought])
     made.planted = [cell("_planted", 0.9)]
-    found = judge_subject(make_matrix_subjects(made)[0], POLICY)
-    assert found.outcome is Outcome.NOT_DEMONSTRATED
+    found = find(made)
+    assert found.severity is Severity.NONE
     assert "no attack tried here by up to 4 clients was seen" in found.title
     assert "8 malicious clients took 60.0 points (adaptive), which is not graded" in found.summary
     other = sought.model_copy(update={"setting": "fedavg-two"})
     made = matrix([cell("adaptive", 0.0), other])
-    assert "search for the fewest" not in judge_subject(make_matrix_subjects(made)[0], POLICY).summary
+    assert "search for the fewest" not in find(made).summary
 
 
 def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes() -> None:
-    subject = make_matrix_subjects(matrix([cell("label_flip", 0.110, idle=0.113)]))[0]
-    assert judge_subject(subject, POLICY).outcome is not Outcome.DEMONSTRATED
-    subject = make_matrix_subjects(matrix([cell("label_flip", 0.110)]))[0]
-    assert judge_subject(subject, POLICY).severity is Severity.HIGH
+    assert find(matrix([cell("label_flip", 0.110, idle=0.113)])).severity is Severity.NONE
+    assert find(matrix([cell("label_flip", 0.110)])).severity is Severity.MEDIUM
 
 
-def cost(drop: float, worst: float) -> Any:
+def cost(drop: float, worst: float) -> Cost:
     evidence = [lost("cost_of_defence", drop), lost("cost_of_worst_class", worst)]
     made = DefenceCost(
         setting="fedavg-iid", rule="krum", assumed=4, accuracy=0.9 - drop, worst_class=0.5, evidence=evidence
     )
-    return Cost(made)
+    return Cost(made, TOLERABLE)
 
 
 @pytest.mark.parametrize("drop", [0.01, 0.03, 0.06, 0.692])
-def test_a_rule_that_costs_as_much_as_an_attack_takes_is_graded_alike(drop: float) -> None:
-    attack = make_matrix_subjects(matrix([cell("adaptive", drop)]))[0]
-    taken = judge_subject(attack, POLICY)
-    costs = judge_subject(cost(drop, drop), POLICY)
-    assert costs.rule == (taken.rule if taken.rule != "above-chance" else "")
-    assert costs.rule == "" or costs.severity is taken.severity
+def test_a_rule_that_costs_as_much_as_an_attack_takes_is_rated_alike(drop: float) -> None:
+    assert make_finding(cost(drop, drop), POLICY).severity is find(matrix([cell("adaptive", drop)])).severity
 
 
 NEGATIVE = re.compile(r"(?<!\()-\d[\d.]* (points|%)")  # what a sentence says is lost, and is not
@@ -172,13 +173,13 @@ NEGATIVE = re.compile(r"(?<!\()-\d[\d.]* (points|%)")  # what a sentence says is
 
 @pytest.mark.parametrize("drop", [-0.094, 0.094])
 def test_what_is_lost_is_said_to_be_less_and_what_is_gained_more(drop: float) -> None:
-    found = judge_subject(cost(drop, -drop), POLICY).summary
+    found = make_finding(cost(drop, -drop), POLICY).summary
     words = [("less", "more"), ("more", "less")][drop < 0]
     assert f"9.4 points {words[0]}" in found and f"9.4 points {words[1]}" in found
     absent = {("fedavg", 1.0): [0.8, 0.8, 0.8], ("fedavg", 0.5): [0.8 - drop] * 3}
     other = {("rebafl", 1.0): [0.8, 0.8, 0.8], ("rebafl", 0.5): [0.8, 0.8, 0.8]}
-    made = make_dropout_subjects(measure_dropout(absence(), histories(absent | other), [], []))
-    texts = [judge_subject(s, POLICY).summary for s in made]
+    made = make_dropout_subjects(measure_dropout(absence(), histories(absent | other), [], []), TOLERABLE)
+    texts = [make_finding(s, POLICY).summary for s in made]
     assert f"9.4 points {words[0]} (9.4 to 9.4) than with everybody there" in texts[0]
     assert f"it keeps 9.4 points {words[1]} (9.4 to 9.4) than fedavg" in texts[1]
     tried = matrix([cell("adaptive", 0.5), cell("adaptive", 0.2).model_copy(update={"rule": "krum"})])
@@ -190,11 +191,42 @@ def test_what_is_lost_is_said_to_be_less_and_what_is_gained_more(drop: float) ->
 
 def test_a_search_that_found_a_gain_is_not_said_to_have_taken_something() -> None:
     sought = cell("adaptive", -0.1).model_copy(update={"malicious": 8, "bisected": True})
-    summary = judge_subject(make_matrix_subjects(matrix([cell("adaptive", -0.2), sought]))[0], POLICY).summary
+    summary = find(matrix([cell("adaptive", -0.2), sought])).summary
     assert "search for the fewest" not in summary
 
 
 def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:
-    found = judge_subject(cost(0.001, 0.4), POLICY)
-    assert found.severity is Severity.HIGH and "the rule itself costs the worst class" in found.title
-    assert judge(cost(0.001, 0.1).found, POLICY).outcome is Outcome.NOT_DEMONSTRATED
+    found = make_finding(cost(0.0, 0.4), POLICY)
+    assert (
+        found.severity is Severity.HIGH and "of the answers on the class that loses most are lost" in found.reason
+    )
+    assert "the rule itself costs answers" in found.title
+    assert make_finding(cost(0.0, 0.1), POLICY).severity is Severity.LOW
+
+
+def test_counts_that_the_server_believes_are_a_finding_of_their_own() -> None:
+    changed = Evidence(measure="changed_by_counts", value=0.01, unit="share", trials=1000, interval=(0.005, 0.02))
+    claimed = cell("count_inflation", 0.0)
+    claimed.evidence.append(changed)
+    subjects: list[Subject] = make_matrix_subjects(matrix([claimed]), TOLERABLE)
+    rule, believed = (make_finding(s, POLICY) for s in subjects)
+    assert rule.severity is Severity.NONE and believed.severity is Severity.HIGH
+    assert believed.title == "fedavg-iid, rule mean: the server believes what clients claim to hold"
+    claimed.evidence[-1] = replace(changed, value=0.0, interval=(0.0, 0.004))
+    assert len(make_matrix_subjects(matrix([claimed]), TOLERABLE)) == 1
+
+
+def test_a_score_above_what_the_noise_allows_is_critical_and_one_below_is_nothing() -> None:
+    words = {"setting": "fedavg-iid", "rule": "mean", "title": "Sign flip", "malicious": 1, "score": "errors"}
+    numbers = {"seeds": 5, "clean": 0.1, "measured": 0.5, "interval": (0.4, 0.6)}
+    found = [make_finding(Certified(Certificate(**words, **numbers, ceiling=c), 0), POLICY) for c in (0.3, 0.45)]
+    assert [f.severity for f in found] == [Severity.CRITICAL, Severity.NONE]
+    assert "errors under Sign flip are more than the stated noise allows" in found[0].title
+
+
+@pytest.mark.parametrize(("drop", "words"), [(0.0, ""), (0.03, "Low"), (0.1, "Medium"), (0.4, "High")])
+def test_each_cell_and_each_cost_has_a_severity_of_its_own(drop: float, words: str) -> None:
+    made = matrix([cell("adaptive", drop)])
+    made.costs = [cost(drop, drop).cost]
+    grade(made, TOLERABLE)
+    assert (made.cells[0].severity, made.costs[0].severity) == (words, words)

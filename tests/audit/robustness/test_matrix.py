@@ -18,7 +18,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import AuditResult, Outcome
+from fedaudit.reports.result import AuditResult, Outcome, Severity
 from fedaudit.reports.robustness import MatrixCell, Robustness
 from tests.audit.tiny import VERDICTS
 
@@ -144,8 +144,14 @@ def record(seeds: list[int], families: list[str]) -> Robustness:
 
 
 def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -> None:
-    easy = {s.found[0].measure for s in find_pitfalls(config().matrix, "iid", [], record([7], ["krum (f = m)"]))}  # type: ignore[union-attr]
-    assert easy == {f"lint_R{n}" for n in (1, 2, 3, 4, 5, 6)}
+    easy = find_pitfalls(config().matrix, "iid", [], record([7], ["krum (f = m)"]))
+    medium, low = Severity.MEDIUM, Severity.LOW
+    assert {s.words()["id"]: s.severity for s in easy} == dict(
+        zip((f"lint-R{n}" for n in range(1, 7)), (medium, medium, low, medium, low, low), strict=True)
+    )
+    assert easy[0].words()["title"] == (
+        "The test of the defences leaves something out: Only naive attacks were tried"
+    )
     thorough = config(
         matrix={
             "adversaries": ["adaptive"],
@@ -153,8 +159,8 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
             "partitions": ["iid", {"name": "dirichlet", "alpha": 0.3}],
         }
     )
-    left = {s.found[0].measure for s in find_pitfalls(thorough.matrix, "iid", [], record([7, 8, 9], ["median"]))}  # type: ignore[union-attr]
-    assert left == {"lint_R6"}
+    left = find_pitfalls(thorough.matrix, "iid", [], record([7, 8, 9], ["median"]))
+    assert [s.words()["id"] for s in left] == ["lint-R6"]
 
 
 @pytest.mark.nightly

@@ -21,10 +21,10 @@ from fedaudit.audit.robustness.replayed_matrix import configure_rule, count_repl
 from fedaudit.audit.robustness.subjects import make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.matrix import Matrix
-from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import AuditResult, Outcome
+from fedaudit.reports.result import AuditResult, Severity
 from fedaudit.reports.robustness import Robustness
 from fedaudit.reports.section import Paragraph, Table
 from fedaudit.reports.sections.robustness import RobustnessSection
@@ -236,7 +236,7 @@ def test_an_import_has_a_verdict_on_forged_uploads_measured_on_examples_no_attac
     assert matrix.replayed.round == 2 and matrix.replayed.examples == len(case.examples.reference)
     found = {f.id: f for f in result.findings if f.source == "robustness"}
     mean = found["robustness-round-2-alone-mean"]
-    assert mean.outcome is Outcome.DEMONSTRATED and mean.severity == "critical"
+    assert mean.severity is Severity.HIGH
     planted = [c for c in matrix.planted if c.rule == "mean"]
     assert planted and planted[0].evidence[0].value > 0.05
     # what the optimising attacker nearly sent is a cell of its own, and the worst of them is what is quoted
@@ -286,7 +286,7 @@ def test_where_all_uploads_are_one_and_the_same_the_model_is_measured_all_the_sa
     assert len(made.cells) >= 4 and made.planted and made.displaced == []
     (missing,) = made.not_run
     assert missing.cells == ["how far the aggregate moved"] and "one and the same" in missing.reason
-    found = {f.id for f in (judge_subject(s, POLICY) for s in make_matrix_subjects(made))}
+    found = {f.id for f in (make_finding(s, POLICY) for s in make_matrix_subjects(made, 0.05))}
     assert "robustness-round-2-alone-mean" in found
 
 
@@ -294,7 +294,7 @@ def test_no_spread_and_no_model_is_nothing_measured_and_not_nothing_moved(tmp_pa
     here = find_round(by_hand(tmp_path), None)
     alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, here.messages[0]))
     made = replay(alike, Matrix.model_validate({"adversaries": [FLIP], "malicious": [1]}), 7)
-    summary = judge_subject(make_matrix_subjects(made)[0], POLICY).summary
+    summary = make_finding(make_matrix_subjects(made, 0.05)[0], POLICY).summary
     assert "nothing" not in summary and "was not measured" in summary
 
 
@@ -308,7 +308,7 @@ def test_where_no_model_can_be_measured_how_far_it_moved_is_all_that_is_said(tmp
     result = read_result(run)
     assert result.robustness is not None and result.robustness.cells == []
     (found,) = [f for f in result.findings if f.source == "robustness"]
-    assert found.outcome is Outcome.INCONCLUSIVE and "in spreads of the recorded uploads" in found.summary
+    assert found.severity is Severity.NONE and "in spreads of the recorded uploads" in found.summary
     assert "own.npz" in found.reason
     mean, median = (
         [d.spreads for d in result.robustness.displaced if d.rule == r][-1] for r in ("mean", "median")

@@ -1,33 +1,29 @@
-"""Findings: the sentence quotes what was graded, one power, one order, one way to a severity."""
+"""Findings: an attack says whom it hit, severity follows from that, and there is one order everywhere."""
 
 import dataclasses
-import itertools
 import random
-import re
-from fnmatch import fnmatchcase
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.measure import MEASURES, find_measure
-from fedaudit.audit.accounting.lint import check
-from fedaudit.audit.robustness.lints import LINTS
+from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.accounts import Contradiction, Linted, NoiseSubject, make_bound_subjects
 from fedaudit.audit.verdict.findings import Attacked, describe_evidence, write_headline
-from fedaudit.audit.verdict.judge import Fact, judge, judge_subject
-from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
+from fedaudit.audit.verdict.people import PeopleBound
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.questions import Shown
+from fedaudit.audit.verdict.statistics import clear
+from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
 from fedaudit.reports.questions import State
-from fedaudit.reports.result import AuditResult, NoiseAuditRecord, Outcome, Severity, worst_first
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity, worst_first
 from fedaudit.reports.section import Heading, Table
-from tests.audit.accounting.test_lint import PLANTED
-from tests.reports.sample import make_question, result
+from tests.audit.verdict.audits import ask
+from tests.reports.sample import result
 
-ROOT = Path(__file__).parents[3]
 POLICY = load_policy("default")
 CARD = {
     "title": "Attack",
@@ -40,9 +36,19 @@ CARD = {
 }
 
 
-def attacked(*evidence: Evidence) -> Attacked:
+def attacked(*evidence: Evidence, shown: Shown | None = None, **file: Any) -> Attacked:
     found = [dataclasses.asdict(e) for e in evidence]
-    return Attacked({"name": "attack", "card": CARD, "status": "ran", "reason": "", "evidence": found})
+    whole = {"name": "attack", "card": CARD, "status": "ran", "reason": "", "evidence": found}
+    return Attacked(whole | file, shown)
+
+
+def hit(at_least: int, severity: Severity) -> Shown:
+    bound = PeopleBound(at_least=at_least, at_most=102, people=719, tested=719, hits=110)
+    return Shown(severity, ask(State.OPEN), bound)
+
+
+def find(*evidence: Evidence, shown: Shown | None = None, **file: Any) -> Finding:
+    return make_finding(attacked(*evidence, shown=shown, **file), POLICY)
 
 
 def beyond(name: str, shift: float, **more: Any) -> Evidence:
@@ -63,38 +69,61 @@ def beyond(name: str, shift: float, **more: Any) -> Evidence:
     return Evidence(**(fields | more))
 
 
-def read_by(condition: Condition) -> list[str]:
-    """The measures that can meet a condition."""
-    return [
-        name
-        for name, row in MEASURES.items()
-        if fnmatchcase(name, condition.measure)
-        and (not condition.units or row.unit in condition.units)
-        and (row.higher_is_worse or condition.statistic == "excess")
-    ]
+def test_an_attack_is_as_severe_as_what_it_did_to_people_whatever_its_measures_are() -> None:
+    loud, quiet = beyond("auc", 0.9), beyond("auc", 0.0)
+    assert find(loud).severity is Severity.NONE
+    found = find(quiet, shown=hit(51, Severity.MEDIUM))
+    assert (found.severity, found.at_least, found.people, str(found.harm)) == (
+        Severity.MEDIUM,
+        51,
+        719,
+        "membership",
+    )
+    assert found.is_demonstrated and found.title == "Attack: the adversary learns something"
+    assert found.reason == (
+        "Membership: 110 of 719 people tested were hit, at least 51 because their data were in; 5\u00a0% are "
+        "tolerable, 35."
+    )
 
 
-def threshold(condition: Condition) -> float:
-    least = condition.above if condition.at_least is None else condition.at_least
-    assert least is not None
-    return least
+def test_who_hit_nobody_for_sure_says_so_and_who_counts_nobody_says_why() -> None:
+    lucky = find(shown=hit(0, Severity.NONE))
+    assert lucky.title == "Attack: nobody is known to be hit beyond luck"
+    assert "which luck alone explains" in lucky.reason
+    silent = find(card=CARD | {"uncounted": "it ranks clients."})
+    assert silent.title == "Attack: it counts nobody here" and silent.reason.endswith(
+        "severity: it ranks clients."
+    )
+    unread = find(read=[])
+    assert "opened none of the messages" in unread.reason and unread.severity is Severity.NONE
 
 
-def first(severity: Severity, shifts: dict[str, float]) -> Rule:
-    """Of the rules that these measures meet, one of this severity: the policy's first."""
-    for rule in POLICY.rules:
-        met = [any(shifts.get(n, -1.0) >= threshold(c) for n in read_by(c)) for c in rule.all]
-        if rule.severity == severity and all(met):
-            return rule
-    raise AssertionError("no rule is met")
+@pytest.mark.parametrize(
+    ("status", "outcome", "title"),
+    [
+        ("failed", Outcome.FAILED, "the attack failed to run"),
+        ("not_applicable", Outcome.NOT_APPLICABLE, "does not apply to this run"),
+        ("unverified", Outcome.RAN, "what it claims could not be verified"),
+    ],
+)
+def test_whether_it_looked_at_all_is_its_outcome(status: str, outcome: Outcome, title: str) -> None:
+    found = find(status=status, reason="why", assertions=[])
+    assert (found.outcome, found.severity) == (outcome, Severity.NONE)
+    assert title in found.title and "why" in found.reason
 
 
-# Rules about attacks, each with every choice of measures that can meet it
-GRADED = [
-    pytest.param(rule, names, id=f"{rule.id}-{'-'.join(names)}")
-    for rule in POLICY.rules
-    for names in itertools.product(*map(read_by, rule.all))
-]
+@pytest.mark.parametrize("origin", ["replayed", "replayed, whole"])
+def test_what_the_auditor_made_is_a_control_and_never_quoted_as_what_happened(origin: str) -> None:
+    sent = beyond("named", 0.1, condition={"n": 1.0, "origin": "recorded"})
+    made = beyond("named", 0.9, condition={"n": 1.0, "origin": origin})
+    found = find(made, sent)
+    assert [e.control for e in found.evidence] == ["positive", "none"]
+    assert found.summary.startswith(describe_evidence(sent))
+    assert find(made).summary == "The attack ran; only its controls could be measured."
+
+
+def test_the_most_telling_measure_is_quoted() -> None:
+    assert find(beyond("rank5", 0.0), beyond("auc", 0.0)).summary.startswith("AUC 0")
 
 
 def at(measure: str, n: int, leaks: bool) -> Evidence:
@@ -111,92 +140,25 @@ def at(measure: str, n: int, leaks: bool) -> Evidence:
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_of_larger_groups_than_any_measure_showed_something_for_nothing_is_said(seed: int) -> None:
-    draw = random.Random(seed)
-    sizes, names = draw.sample([1, 2, 4, 10, 26, 80], 4), ["auc", "tpr_at_fpr_0.01", "linkage_rank1"]
-    curve = [at(name, n, draw.random() < 0.4) for n in sizes for name in names]
-    curve.append(at("auc", sizes[0], True))
-    draw.shuffle(curve)
-    found = judge_subject(attacked(*curve), POLICY)
-    largest = max(int(e.condition["n"]) for e in curve if e.trials == 200)
-    said = re.findall(r"\bn(?:| at which it was seen to beat guessing) (?:=|is) (\d+)", found.summary)
-    assert max(map(int, said)) == largest, found.summary
-    assert f"The largest n at which it was seen to beat guessing is {largest} (" in found.summary
+    rng = random.Random(seed)
+    found = [at(m, n, rng.random() < 0.4) for m in ("named", "member_first") for n in (1, 2, 5, 10)]
+    largest = max((e.condition["n"] for e in found if clear(e)), default=None)
+    text = find(*found).summary
+    assert ("The largest n" in text) is (largest is not None)
+    assert largest is None or f"beat guessing is {largest:g}" in text
+    assert "no longer" not in text
 
 
-def test_where_no_n_was_seen_to_leak_none_is_named() -> None:
-    text = judge_subject(attacked(at("auc", 1, False), at("auc", 5, False)), POLICY).summary
-    assert "guessing" not in text and "no n" not in text.lower()
-
-
-@pytest.mark.sample(40)
-@pytest.mark.parametrize(("rule", "names"), GRADED)
-def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
-    rule: Rule, names: tuple[str, ...]
-) -> None:
-    asked = [(n, threshold(c) + 1e-6) for n, c in zip(names, rule.all, strict=True)]
-    shifts = {n: max(shift for other, shift in asked if other == n) for n, _ in asked}
-    graded = [beyond(n, shift) for n, shift in shifts.items()]
-    nothing = [beyond(n, 0.0) for n in MEASURES if n not in names]
-    finding = judge_subject(attacked(*nothing, *graded, *nothing), POLICY)
-    assert (
-        finding.reason.startswith(f"Rule {first(rule.severity, shifts).id} ")
-        and finding.severity == rule.severity
-    )
-    assert finding.summary.startswith(". ".join(map(describe_evidence, graded)))
-    assert write_headline([finding], []).sentence.endswith(finding.summary)
-
-
-def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
-    facts = {
-        "accountants_disagree",
-        "claim_refuted",
-        "raw_examples_sent",
-        "above_certified",
-        "untrue_counts",
-        "understated_bytes",
-        "noise_on_some_rows",
-        "vocabulary_of_private_text",
-        "unit_below_person",
-        "adapters_within_reach",
-        "texts_in_two_places",
-        "written_besides_training",
-        "full_rank_adapters",
-    }
-    facts |= {"absence_drop", "class_lost"}
-    facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED} | {f"lint_{name}" for name in LINTS}
-    for rule in POLICY.rules:
-        for condition in rule.all:
-            assert read_by(condition) or any(fnmatchcase(f, condition.measure) for f in facts), rule.id
-            named = read_by(condition) if condition.measure != "*" else []
-            assert all(find_measure(name).harm for name in named), rule.id  # what was lost, never to how many
-    assert len(GRADED) > 40
-
-
-REASSURING = re.compile(r"\b[Nn]othing (?:was|beyond)|\b[Nn]o leak\b|\b[Nn]ot demonstrated\b|\bshowed nothing\b")
-
-
-@pytest.mark.parametrize("trials", [4, 1000])
-@pytest.mark.parametrize("name", MEASURES)
-def test_no_sentence_reassures_where_any_measure_is_clear_of_its_baselines(name: str, trials: int) -> None:
-    shown, silent = beyond(name, 0.3, trials=trials), beyond("auc", 0.0, trials=1000)
-    planted = beyond("auc", 0.9, control="positive")
-    finding = judge_subject(attacked(silent, shown, planted), POLICY)
-    assert finding.outcome in (Outcome.DEMONSTRATED, Outcome.INCONCLUSIVE), finding.reason
-    answered = make_question("membership", "server", "local_model", State.BOUNDED, "")
-    headline = write_headline([finding], [answered]).sentence
-    said = f"{finding.title} {finding.summary} {finding.reason} {headline}"
-    assert not REASSURING.search(said), said
-    assert finding.rule or find_measure(name).words.lower() in finding.summary.lower(), finding.summary
-    spared = judge_subject(attacked(silent, beyond(name, 0.0, trials=trials), planted), POLICY)
-    assert REASSURING.search(f"{spared.title} {spared.reason}"), spared.reason
-
-
-def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
-    planted = beyond("auc", 0.9, control="positive")
-    finding = judge_subject(attacked(beyond("rank5", 0.0), beyond("auc", 0.0), planted), POLICY)
-    assert finding.outcome is Outcome.NOT_DEMONSTRATED and finding.summary.startswith("AUC 0")
+def test_clear_is_clear_of_every_baseline_with_the_whole_interval() -> None:
+    e = beyond("auc", 0.5, interval=(0.4, 0.6))
+    assert clear(e) and not clear(dataclasses.replace(e, interval=None))
+    near = dataclasses.replace(e, baselines=(*e.baselines, Baseline(name="other", value=0.45)))
+    assert not clear(near)
+    assert not clear(beyond("auc", 0.0))
+    wide = Baseline(name="blind", value=0.3, interval=(0.29, 0.55))  # its far end counts
+    assert not clear(dataclasses.replace(e, baselines=(wide,)))
 
 
 @pytest.mark.parametrize(
@@ -210,73 +172,22 @@ def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
 )
 def test_damaged_evidence_is_refused_by_the_name_of_its_attack(change: dict[str, Any], said: str) -> None:
     whole = dataclasses.asdict(beyond("named", 0.5)) | change
-    file = {"name": "mine", "card": CARD, "status": "ran", "reason": "", "evidence": [whole]}
     with pytest.raises(UserError, match=f"the evidence of mine cannot be read: {said}"):
-        judge_subject(Attacked(file), POLICY)
+        find(name="mine", evidence=[whole])
 
 
-# One way from facts to findings -----------------------------------------------------------------
-
-
-def policy(*rules: dict[str, Any]) -> GradingPolicy:
-    return GradingPolicy.model_validate({"name": "own", "version": "1", "rules": rules})
-
-
-def rule(measure: str, threshold: float, severity: str = "low") -> dict[str, Any]:
-    condition = {"measure": measure, "statistic": "value", "at_least": threshold}
-    return {"id": "mine", "severity": severity, "all": [condition], "reason": "because it is so"}
-
-
-AUDIT = NoiseAuditRecord(
-    id="noise-0",
-    kind="model_delta",
-    protection="Gaussian noise",
-    mechanism="gaussian",
-    unit="client",
-    adjacency="add_or_remove_one",
-    delta=1e-5,
-    multiplier=1.0,
-    single=4.38,
-    releases=1,
-    composed=4.38,
-    failure_rate=0.05,
-    refuted=True,
-    sentence="At least 6 is lost.",
-)
-REFUTED = Fact(measure="claim_refuted", value=1)
-
-
-def test_a_policy_without_rules_about_facts_does_not_make_them_clean() -> None:
-    silent = policy(rule("named", 0.5))
-    assert judge([REFUTED], silent) == judge([REFUTED], POLICY)
-    assert judge([REFUTED], silent).severity is Severity.CRITICAL
-    assert "policy default" in judge([REFUTED], silent).reason
-
-
-def test_a_policy_that_names_a_fact_decides_about_it() -> None:
-    wrong = Fact(measure="untrue_counts", value=60)
-    assert judge([wrong], policy(rule("untrue_*", 50, "high"))).severity is Severity.HIGH
-    tolerant = judge([wrong], policy(rule("untrue_counts", 100)))
-    assert (tolerant.outcome, tolerant.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
-    assert "policy own 1" in tolerant.reason
-
-
-def test_a_pattern_for_any_attack_grades_no_fact() -> None:
-    assert judge([REFUTED], policy(rule("*", 0))).rule == "claim-refuted"
-
-
-def test_every_kind_of_finding_cites_its_rule_in_one_form() -> None:
-    audited = result()
-    planted = [Linted(found) for record in PLANTED.values() for found in check(record)]
-    refuted = NoiseSubject(AUDIT)
-    torn = Contradiction(audited.bounds[0], 0)
-    subjects = [*planted, refuted, torn, *make_bound_subjects(audited.bounds), attacked(beyond("named", 0.5))]
-    for subject in subjects:
-        finding = judge_subject(subject, POLICY)
-        assert re.match(r"(Rule [a-z0-9-]+ of|No rule of) policy default \d+", finding.reason), finding
+def test_the_headline_never_reassures_where_a_question_is_open() -> None:
+    assert "1 required question is open" in write_headline([find()], [ask(State.OPEN)]).sentence
+    assert "every required question was answered" in write_headline([find()], [ask(State.CLEAR)]).sentence
+    worst = find(shown=hit(51, Severity.MEDIUM))
+    assert write_headline([find(), worst], [ask(State.EXPOSED)]).sentence.startswith(worst.title)
 
 
 # One order ----------------------------------------------------------------------------------------
+
+
+def list_shown(texts: Sequence[str], titles: Sequence[str]) -> list[str]:
+    return [t for t in texts if t in titles]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -292,7 +203,7 @@ def test_audit_json_and_every_section_show_findings_in_one_order(seed: int) -> N
     for chapter in document.chapters:
         headings = [b.text for b in chapter.blocks if isinstance(b, Heading)]
         rows = [row[0] for b in chapter.blocks if isinstance(b, Table) for row in b.rows]
-        for shown in ([t for t in texts if t in titles] for texts in (headings, rows)):
+        for shown in (list_shown(headings, titles), list_shown(rows, titles)):
             assert shown == [t for t in titles if t in shown], chapter.card.title
 
 

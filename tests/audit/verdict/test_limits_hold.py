@@ -5,36 +5,44 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fedaudit.attacks.people import PeopleCount, Share
+from fedaudit.attacks.people import GroupCount, PeopleCount, Share
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.people import bound_below, list_baselines
 from fedaudit.audit.verdict.scene import Answers
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.questions import Question, State
-from tests.audit.verdict.scenes import CARDS, CLIENTS, answer, attempt, make_scene
+from tests.audit.verdict.scenes import ALONE, CLIENTS, answer, attempt, make_uploads
 from tests.reports.sample_bounds import make_bound
 
 MODEL = Kind.LOCAL_MODEL
-SCENE = make_scene("fedavg")
+SCENE = make_uploads()
 ASKED = {  # question -> its panel, and other attacks on it
-    "membership.server.local_model": (["played_update"], ["loss_threshold", "gradient_cosine", "entropy"]),
-    "reconstruction.server.local_model": (["analytic"], ["dlg", "idlg"]),
-    "exfiltration.server.local_model": (["hidden_images"], []),
-    "attribute.server.local_model": (["label_counts_from_update", "label_counts_from_gradient"], []),
+    "membership.server": (["played_update"], ["loss_threshold", "gradient_cosine", "entropy"]),
+    "diffuse_membership.server": (["played_update"], ["loss_threshold", "gradient_cosine", "entropy"]),
+    "reconstruction.server": (["analytic"], ["dlg", "idlg"]),
+    "exact_record.server": (["hidden_images"], []),
+    "attribute.server": (["label_counts_from_update", "label_counts_from_gradient"], []),
 }
-RANKS = {State.DEMONSTRATED: 0, State.INCONCLUSIVE: 1, State.NOT_ASKED: 1, State.BOUNDED: 2}
+RANKS = {State.EXPOSED: 0, State.OPEN: 1, State.CLEAR: 2}
 
 
-def draw_people(rng: np.random.Generator) -> PeopleCount:
-    """Everybody or a sample of 360 people, of whom luck hits some and a leak others."""
+def draw_people(rng: np.random.Generator, harm: Harm) -> PeopleCount:
+    """Everybody or a sample of 360 people, of whom luck hits some and a leak others, some of one group most."""
     tested = 72 if rng.random() < 0.7 else int(rng.integers(10, 72))
     rate, trials = float(rng.choice([0.002, 0.01, 0.1, 0.5])), int(rng.choice([50, 200, 400]))
     lift = float(rng.choice([0, 0, 0.03, 0.1, 0.4]))
     rows = {c: tuple(range(100 * c, 100 * c + tested)) for c in range(CLIENTS)}
     hit = {c: tuple(r for r in some if rng.random() < rate + lift) for c, some in rows.items()}
     control = Share(hits=int(rng.binomial(100, rate)), trials=100)
+    of_group = int(rng.integers(20, 60))
+    hits = int(rng.binomial(of_group, min(1.0, rate + float(rng.choice([0, 0, 0.5])))))
+    luck = Share(hits=int(rng.binomial(60, rate)), trials=60) if rng.random() < 0.7 else Share()
+    group = GroupCount(name="class 3", tested=of_group, hits=hits, luck=luck)
     return PeopleCount(
+        harm=harm,
+        groups=(group,) * int(rng.integers(0, 2)),
         hit_means="hit",
         tested=rows,
         hit={c: some for c, some in hit.items() if some},
@@ -49,7 +57,11 @@ def draw_attempts(rng: np.random.Generator, id: str) -> list[Attempt]:
     """The whole panel of a question, and some others."""
     panel, others = ASKED[id]
     some = [n for n in others if rng.random() < 0.5]
-    return [attempt(n, {MODEL: range(3)}, people=draw_people(rng)) for n in (*panel, *some)]
+    return [attempt(n, {MODEL: range(3)}, people=draw_people(rng, find_harm(id))) for n in (*panel, *some)]
+
+
+def find_harm(id: str) -> Harm:
+    return Harm(id.partition(".")[0])
 
 
 def draw_bounds(rng: np.random.Generator) -> list[PrivacyBound]:
@@ -61,7 +73,7 @@ def draw_bounds(rng: np.random.Generator) -> list[PrivacyBound]:
 
 
 def ask(id: str, tried: Sequence[Attempt], limits: Sequence[PrivacyBound]) -> Question:
-    return answer(SCENE, tried, Answers(attempts=tried, shipped=CARDS, limits=limits))[id]
+    return answer(SCENE, tried, Answers(attempts=tried, shipped=ALONE, limits=limits))[id]
 
 
 def check(seed: int) -> None:
@@ -71,7 +83,7 @@ def check(seed: int) -> None:
     whole = ask(id, tried, limits)
     assert whole.at_most is None or whole.at_least <= whole.at_most, (seed, whole)
     for a in tried:
-        people = a.find_people(MODEL)
+        people = a.find_people(find_harm(id), MODEL)
         assert people is not None
         hits, tested = (sum(map(len, some.values())) for some in (people.hit, people.tested))
         net = min(bound_below(hits, tested, b, 0.0001) for b in list_baselines(people.luck, people.controls))
@@ -79,10 +91,12 @@ def check(seed: int) -> None:
     panel, others = ASKED[id]
     for name in panel:
         less = ask(id, [a for a in tried if a.name != name], limits)
-        assert less.state is not State.BOUNDED and less.at_most is None, (seed, name, less)
+        assert less.state is not State.CLEAR and less.at_most is None, (seed, name, less)
     for name in others:
         if name not in {a.name for a in tried}:
-            more = ask(id, [*tried, attempt(name, {MODEL: range(3)}, people=draw_people(rng))], limits)
+            more = ask(
+                id, [*tried, attempt(name, {MODEL: range(3)}, people=draw_people(rng, find_harm(id)))], limits
+            )
             assert RANKS[more.state] <= RANKS[whole.state], (seed, name, whole, more)
 
 

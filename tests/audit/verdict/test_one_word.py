@@ -120,7 +120,7 @@ def call(*words: object) -> Result:
 
 def commands(folder: Path) -> dict[str, tuple[str, ...]]:
     finding = json.loads((folder / "audit.json").read_text())["findings"]
-    explained = finding[0]["id"] if finding else "membership.server.local_model"
+    explained = finding[0]["id"] if finding else "membership.server"
     return {
         "run": ("run", str(folder)),
         "check": ("check", str(folder)),

@@ -19,14 +19,20 @@ from fedaudit.audit.verdict.people import (
     count_needed_held_out,
     count_needed_people,
     find_luck,
-    judge_limits,
     list_baselines,
     share_alpha,
     share_unseen,
 )
-from fedaudit.fl.threats.threat import Aim
-from fedaudit.reports.questions import State
+from fedaudit.fl.threats.threat import Harm
+from fedaudit.reports.questions import count_allowed
 from tests.audit.verdict.bounding import draw_clean_audit, draw_world
+
+
+def judge(at_least: int, at_most: int, people: int, tolerable: float) -> str:
+    """How a question with these limits stands."""
+    allowed = count_allowed(people, tolerable)
+    return "exposed" if at_least > allowed else "clear" if at_most <= allowed else "open"
+
 
 PLANTED = {client: Share(hits=20, trials=20) for client in range(10)}
 
@@ -44,6 +50,7 @@ def make_people(
     """So many people tested at every client; those hit are the first client's."""
     rows = {c: tuple(range(c * held, c * held + each)) for c in range(clients)}
     return PeopleCount(
+        harm=Harm.MEMBERSHIP,
         hit_means="named",
         tested=rows,
         hit={0: rows[0][:hit]},
@@ -156,10 +163,10 @@ def test_one_chance_match_in_a_control_does_not_silence_five_images_in_clear() -
     assert limits == [53, 51, 47]
     rows = {0: tuple(range(647))}
     people = PeopleCount(
-        hit_means="", tested=rows, hit={0: rows[0][:68]}, held={0: 647}, luck=luck,
+        harm=Harm.RECORD, hit_means="", tested=rows, hit={0: rows[0][:68]}, held={0: 647}, luck=luck,
         controls=(Share(hits=3, trials=8),), planted={0: Share(hits=20, trials=20)},
     )  # fmt: skip
-    assert bound_people(people, alpha=alpha).at_least == 47
+    assert bound_people(people, alpha=2 * alpha).at_least == 47
 
 
 def test_the_panel_shares_most_of_what_may_be_wrong_and_other_attacks_take_none_of_it() -> None:
@@ -189,8 +196,8 @@ def test_privacy_limits_the_share_beyond_the_luck_of_the_harm(
 
 def test_luck_is_that_of_the_harm() -> None:
     assert bound_by_privacy(0, 0, 0.3) == pytest.approx(0) and bound_by_privacy(900, 0, 0.01) == 1
-    aims = (Aim.MEMBERSHIP, Aim.RECONSTRUCTION, Aim.ATTRIBUTE, Aim.LINKAGE)
-    assert [find_luck(aim, 20) for aim in aims] == [0.01, 0.01, 0.5, 0.05]
+    harms = (Harm.MEMBERSHIP, Harm.DIFFUSE, Harm.RECONSTRUCTION, Harm.ATTRIBUTE, Harm.CLIENT_FACT, Harm.LINKAGE)
+    assert [find_luck(harm, 20) for harm in harms] == [0.01, 0.1, 0.01, 0.5, 0.5, 0.05]
 
 
 def test_other_clients_may_leak_where_none_was_seen_to() -> None:
@@ -201,32 +208,30 @@ def test_other_clients_may_leak_where_none_was_seen_to() -> None:
 @pytest.mark.parametrize(
     ("hits", "tested", "luck", "looks", "tolerable", "low", "high", "state"),
     [  # the cases of the specification
-        (110, 719, (8, 300), 96, 0.05, 51, 102, State.DEMONSTRATED),
-        (46, 714, (8, 300), 96, 0.05, 0, 38, State.INCONCLUSIVE),
-        (33, 719, (8, 300), 96, 0.05, 0, 25, State.BOUNDED),
-        (220, 719, (30, 300), 96, 0.15, 88, 171, State.INCONCLUSIVE),
-        (105, 575, (11, 431), 96, 0.05, 63, 99, State.DEMONSTRATED),
-        (326, 575, (110, 431), 96, 0.05, 122, 205, State.DEMONSTRATED),
-        (647, 647, (0, 9400), 96, 0, 645, 647, State.DEMONSTRATED),
-        (68, 647, (2, 647), 48, 0, 53, 68, State.DEMONSTRATED),
-        (0, 647, (1, 300), 96, 0.05, 0, 0, State.BOUNDED),
+        (110, 719, (8, 300), 96, 0.05, 51, 102, "exposed"),
+        (46, 714, (8, 300), 96, 0.05, 0, 38, "open"),
+        (33, 719, (8, 300), 96, 0.05, 0, 25, "clear"),
+        (220, 719, (30, 300), 96, 0.15, 88, 171, "open"),
+        (105, 575, (11, 431), 96, 0.05, 63, 99, "exposed"),
+        (326, 575, (110, 431), 96, 0.05, 122, 205, "exposed"),
+        (647, 647, (0, 9400), 96, 0, 645, 647, "exposed"),
+        (68, 647, (2, 647), 48, 0, 53, 68, "exposed"),
+        (0, 647, (1, 300), 96, 0.05, 0, 0, "clear"),
     ],
 )
-def test_a_harm_is_demonstrated_bounded_or_neither_by_its_two_limits(
-    hits: int, tested: int, luck: tuple[int, int], looks: int, tolerable: float, low: int, high: int, state: State
+def test_a_question_is_exposed_clear_or_open_by_its_two_limits(
+    hits: int, tested: int, luck: tuple[int, int], looks: int, tolerable: float, low: int, high: int, state: str
 ) -> None:
     share = Share(hits=luck[0], trials=luck[1])
     at_least = bound_below(hits, tested, share, 0.04 / looks)
     at_most = max(at_least, bound_above(hits, tested, tested, share))
     assert (at_least, at_most) == (low, high)
-    assert judge_limits(at_least, at_most, tested, tolerable) is state
-    if state is State.BOUNDED:
-        assert judge_limits(at_least, None, tested, tolerable) is State.INCONCLUSIVE
+    assert judge(at_least, at_most, tested, tolerable) == state
 
 
 def test_a_census_without_a_hit_leaves_nobody_and_a_sample_some() -> None:
     census = bound_people(make_people(each=72), alpha=0.01)
-    assert (census.at_least, census.at_most, census.people, census.blind) == (0, 0, 720, "")
+    assert (census.at_least, census.at_most, census.people, census.reason) == (0, 0, 720, "")
     sample = bound_people(make_people(each=15), alpha=0.01, tolerable=0.01)
     assert sample.at_most == 14
     assert sample.more is not None and 100 < sample.more <= 720 - 150
@@ -284,13 +289,15 @@ def test_people_beside_the_only_one_claimed_count_whole() -> None:
 @pytest.mark.parametrize(
     ("planted", "reason"),
     [
-        ({}, "no leak was planted through the code of 10 of 10 clients"),
-        ({c: s for c, s in PLANTED.items() if c != 4}, "no leak was planted through the code of client 4"),
+        ({}, ""),  # nothing was tried on it
         (
             PLANTED | {4: Share(hits=2, trials=20)},
             "it found 182 of 200 planted people, and fewer than half at 1 of 10 clients",
         ),
-        ({c: Share(hits=4, trials=20) for c in range(10)}, "it found 40 of 200 planted people"),
+        (
+            {c: Share(hits=4, trials=20) for c in range(10)},
+            "it found 40 of 200 planted people, and fewer than half at 10 of 10 clients",
+        ),
         (PLANTED, ""),
     ],
 )
@@ -298,7 +305,7 @@ def test_an_attack_that_was_not_seen_to_work_is_blind_and_its_hits_count_all_the
     planted: dict[int, Share], reason: str
 ) -> None:
     bound = bound_people(make_people(each=72, hit=60, planted=planted), alpha=0.01)
-    assert bound.blind.startswith(reason) and bool(bound.blind) is bool(reason)
+    assert bound.reason == (f"it is blind here: {reason}" if reason else "")
     assert 50 < bound.at_least <= (bound.at_most or 0) <= 60
 
 
@@ -309,9 +316,9 @@ def test_who_tested_nobody_or_held_nobody_out_limits_nothing() -> None:
 
 
 def test_a_threshold_is_one_that_a_hundredth_of_held_out_people_reach() -> None:
-    assert [choose_threshold_rank(n) for n in (10, 100, 101, 449, 2000)] == [1, 1, 2, 5, 20]
+    assert [choose_threshold_rank(n, 0.01) for n in (10, 100, 101, 449, 2000)] == [1, 1, 2, 5, 20]
     with pytest.raises(ValueError, match="non-members"):
-        choose_threshold_rank(0)
+        choose_threshold_rank(0, 0.01)
 
 
 def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean_census() -> None:
@@ -349,7 +356,8 @@ def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean
 )
 def test_people_whom_no_attack_can_have_tested_are_refused(wrong: dict) -> None:
     right = {
-        "hit_means": "named", "tested": {0: (1, 2)}, "hit": {0: (1,)}, "held": {0: 2}, "unclaimed": {0: 1},
+        "harm": Harm.MEMBERSHIP, "hit_means": "named",
+        "tested": {0: (1, 2)}, "hit": {0: (1,)}, "held": {0: 2}, "unclaimed": {0: 1},
         "luck": {"hits": 0.5, "trials": 1},
     }  # fmt: skip
     reader = TypeAdapter(PeopleCount)
@@ -369,9 +377,9 @@ def simulate(repetitions: int, clients: int, share: float, alike: float) -> dict
         counts["below"] += bound_below(hits, 600, luck, 0.05) > truth
         counts["below of 48"] += low > truth
         counts["above"] += high < truth
-        state = judge_limits(low, high, 600, 0.05)
-        counts["clear"] += state is State.BOUNDED
-        counts["exposed"] += state is State.DEMONSTRATED
+        state = judge(low, high, 600, 0.05)
+        counts["clear"] += state == "clear"
+        counts["exposed"] += state == "exposed"
     return {name: n / repetitions for name, n in counts.items()}
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.shortage import Shortage, estimate_shortage
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import SimulatedConfig, load
-from fedaudit.audit.verdict.metrics import summary
 from fedaudit.fl.aggregation.aggregator import RowRule
 from fedaudit.fl.aggregators._assumed import count_attackers
 from fedaudit.fl.runtime.errors import UserError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.audit.verdict.exposure import list_exposures
+from fedaudit.audit.observer.exposure import list_exposures
 from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.clients.combining import find_difference

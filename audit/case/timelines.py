@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.audit.verdict.clock import list_ends
+from fedaudit.audit.case.clock import list_ends
 from fedaudit.reports.result import Figure
 
 # as fl/families/relay.py names its events

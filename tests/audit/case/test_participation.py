@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.audit.verdict.metrics import participation, summary
+from fedaudit.audit.case.metrics import participation, summary
 
 
 def heard(*rounds: tuple[list[int], int]) -> list[dict[str, object]]:

@@ -8,10 +8,10 @@ import pytest
 
 from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.case.holders import holders
+from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.scope import describe_scope
 from fedaudit.reports.result import AuditScope
 from tests.audit.case.recorded import Recorded
 

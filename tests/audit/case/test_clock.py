@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.audit.verdict.clock import by_device, by_time, compare_times, last_round
+from fedaudit.audit.case.clock import by_device, by_time, compare_times, last_round
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel, Workload
 from fedaudit.fl.kinds import Kind

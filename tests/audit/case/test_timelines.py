@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.timelines import timelines
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.faults import timelines
 from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.families.relay import ToleranceConfig, plan
 from fedaudit.reports.charts import svg

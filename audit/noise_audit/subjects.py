@@ -6,17 +6,21 @@ from typing import Any
 
 from fedaudit.audit.accounting.lint import LintResult, RunRecord, check
 from fedaudit.audit.accounting.verify import Issue
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.bound_text import describe_bound
-from fedaudit.reports.result import NoiseAuditRecord, Outcome
+from fedaudit.reports.result import NoiseAuditRecord, Outcome, Severity
 
 REMEDY = (
     "Repair what the failed test names, and account for what ran: clip the whole vector that is sent, "
     "draw fresh noise for every client, round and coordinate, scaled to the enforced sensitivity, and "
     "enter every release in the ledger."
+)
+REFUTED = (
+    "What ran loses more than its ledger allows, or its noise is not the noise that was stated: whoever "
+    "relied on that has less privacy than promised."
 )
 LIMIT = (
     "A lower bound holds for the adversary and the releases that were tried. That it lies below the upper "
@@ -32,16 +36,15 @@ class RefutedBound(Subject):
     bounds: Sequence[PrivacyBound]
     number: int
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="claim_refuted", value=1)]
+    severity = Severity.CRITICAL
+    reason = REFUTED
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         bound = self.bounds[0]
         articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in self.bounds]
         return {
             "id": f"dp-{self.number}-{bound.observer.replace(' ', '-')}-{bound.unit}",
-            "title": f"The differential-privacy bound towards {fmt.join_words(articles, 'or')} is refuted",
+            "title": f"The mathematical limit stated towards {fmt.join_words(articles, 'or')} does not hold",
             "source": "accountant",
             "method": bound.accountant,
             "summary": f"For a {bound.unit}, {describe_bound(bound)}.",
@@ -57,15 +60,14 @@ class Contradiction(Subject):
     bound: PrivacyBound
     number: int
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="accountants_disagree", value=1)]
+    severity = Severity.HIGH
+    reason = "One of two programs is wrong, and which one is unknown; no bound holds until it is."
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         b = self.bound
         return {
             "id": f"disagree-{self.number}-{b.observer.replace(' ', '-')}-{b.unit}",
-            "title": f"Accountants disagree on the bound towards {b.observer}",
+            "title": f"The mathematical limit stated towards {b.observer} may be wrong: accountants disagree",
             "source": "accountant",
             "method": b.accountant,
             "summary": f"{describe_bound(b)}.",
@@ -81,13 +83,17 @@ class Linted(Subject):
     lint: LintResult
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure=f"lint_{self.lint.id}", value=self.lint.flaw.count)]
+    def severity(self) -> Severity:
+        return self.lint.flaw.severity
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        return self.lint.flaw.reason
+
+    def words(self) -> Mapping[str, Any]:
         return {
             "id": f"lint-{self.lint.id}",
-            "title": self.lint.title,
+            "title": f"The mathematical limit means less than it says: {self.lint.title}",
             "source": "lint",
             "method": f"Noise lint {self.lint.id}",
             "summary": self.lint.flaw.what,
@@ -98,19 +104,18 @@ class Linted(Subject):
 
 @dataclass(frozen=True)
 class Misstated(Subject):
-    """A line of the ledger that the run contradicts; graded as releases that are missing (L6)."""
+    """A line of the ledger that the run contradicts."""
 
     issue: Issue
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="lint_L6", value=self.issue.times)]
+    severity = Severity.HIGH
+    reason = "The stated epsilon is not that of what ran."
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    def words(self) -> Mapping[str, Any]:
         what = self.issue.what
         return {
             "id": f"ledger-{self.issue.check}",
-            "title": "The ledger is not that of the run",
+            "title": "The mathematical limit that is stated does not cover what ran: the ledger is another",
             "source": "lint",
             "method": f"Verifier of the ledger: {self.issue.check}",
             "summary": f"{what[:1].upper()}{what[1:]}",
@@ -126,16 +131,21 @@ class NoiseSubject(Subject):
     audit: NoiseAuditRecord
 
     @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="claim_refuted", value=float(self.audit.refuted))]
+    def outcome(self) -> Outcome:
+        did = self.audit.refuted or not self.audit.not_audited
+        return Outcome.RAN if did else Outcome.NOT_APPLICABLE
 
     @property
-    def not_gradable(self) -> Verdict | None:
-        if self.audit.refuted or not self.audit.not_audited:
-            return None
-        return Verdict(outcome=Outcome.INCONCLUSIVE, reason="No experiment on it could be made.")
+    def severity(self) -> Severity:
+        return Severity.CRITICAL if self.audit.refuted else Severity.NONE
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+    @property
+    def reason(self) -> str:
+        if self.audit.refuted:
+            return REFUTED
+        return "" if self.outcome is Outcome.RAN else "No experiment on it could be made."
+
+    def words(self) -> Mapping[str, Any]:
         what = self.audit.kind.replace("_", " ")
         title = f"The noise on {what} is consistent with the ledger"
         if self.audit.refuted:
@@ -185,5 +195,5 @@ def list_noise_limits(record: RunRecord) -> list[str]:
 
 
 def make_lint_subjects(record: RunRecord) -> list[Subject]:
-    """One subject a flaw; severities are the policy's rules for `lint_L1`, `lint_L2`, ..."""
+    """One subject a flaw."""
     return [Linted(found) for found in check(record)]

@@ -7,7 +7,6 @@ from typing import Any
 
 from fedaudit.audit.case.case import Examples, KnownFederation, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
-from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.method import LocalConfig
@@ -15,7 +14,7 @@ from fedaudit.fl.threats.threat import ThreatModel
 from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.format import plural
-from fedaudit.reports.result import AuditScope, Finding
+from fedaudit.reports.result import AuditScope, Finding, Outcome
 
 RECORDED = "This federation was not simulated: it ran elsewhere, and its messages were recorded there."
 BUDGETS = ("epsilon", "delta")  # methods use the letters for other things
@@ -37,7 +36,7 @@ def describe_scope(
     held = counts(federation.clients, examples, data)
     threats: list[ThreatModel] = []
     for finding in findings:
-        if finding.outcome not in RAN or finding.threat is None:
+        if finding.outcome is not Outcome.RAN or finding.threat is None:
             continue
         if finding.threat not in threats:
             threats.append(finding.threat)
