@@ -17,31 +17,25 @@ class Questions(Section):
             return [Paragraph("No message that is made of anybody's examples is known of, so nothing was asked.")]
         blocks: list[Block] = [Paragraph(describe_answered(result.cells))]
         if result.questions:
-            blocks.append(
-                Table(
-                    header=["Question", "Read by", "At least", "At most", "Answer", "What it rests on"],
-                    rows=[_row(q) for q in result.questions],
-                    align="llllll",
-                    widths=WIDTHS,
-                    caption="What can happen to people by all that somebody reads: how many are hit because "
-                    "their data were in; of facts about clients, how many clients. The verdict waits for "
-                    "questions with an asterisk.",
-                )
+            text = (
+                "What can happen to people by all that somebody reads: how many are hit because their data were "
+                "in; of facts about clients, how many clients. The verdict waits for questions with an asterisk."
             )
+            blocks.append(_tabulate("Read by", [_row(q) for q in result.questions], text))
         if result.rule_questions:
-            blocks += [
-                Heading("Of the model"),
-                Table(
-                    header=["Question", "Rule", "At least", "At most", "Answer", "What it rests on"],
-                    rows=[_rule_row(q) for q in result.rule_questions],
-                    align="llllll",
-                    widths=WIDTHS,
-                    caption="What share of the model's answers declared attackers, or absence, cost under each "
-                    "rule of the server, by whatever takes most; however many clients are malicious. A class of "
-                    "which four times the tolerable share is lost is exposed too.",
-                ),
-            ]
+            text = (
+                "What share of the model's answers declared attackers, or absence, cost under each rule of the "
+                "server, by whatever takes most; however many clients are malicious. A class of which four times "
+                "the tolerable share is lost is exposed too."
+            )
+            rows = [_rule_row(q) for q in result.rule_questions]
+            blocks += [Heading("Of the model"), _tabulate("Rule", rows, text)]
         return blocks
+
+
+def _tabulate(second: str, rows: list[list[str]], caption: str) -> Table:
+    header = ["Question", second, "At least", "At most", "Answer", "What it rests on"]
+    return Table(header=header, rows=rows, align="llllll", widths=WIDTHS, caption=caption)
 
 
 def _row(q: Question) -> list[str]:
