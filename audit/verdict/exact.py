@@ -29,8 +29,7 @@ def find_exact(harm: Harm, reading: Reading, rounds: Rounds, scene: Scene, answe
     plays = min(answers.constant[k].plays for _, k in known)
     return (
         f"in {plays:,} plays with other people, of other numbers and classes, its senders' code sends the "
-        "same, to "
-        "the byte: it is made of what they received alone"
+        "same, to the byte: it is made of what they received alone"
     )
 
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fedaudit.audit.checks._check import ENOUGH
-from fedaudit.audit.observer.reach import Rounds
+from fedaudit.audit.observer.reach import Reach, Rounds
 from fedaudit.audit.verdict.attempts import Attempt, is_about
 from fedaudit.audit.verdict.exact import find_exact
 from fedaudit.audit.verdict.people import PeopleBound, bound_people, count_allowed_in_group, share_alpha
@@ -84,8 +84,7 @@ class Answered(NamedTuple):
 
 def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> Answered:
     """The same questions with their states, and what each attack showed in them."""
-    readings = {f"{harm}.{position}": some for (position, harm), some in scene.list_readings().items()}
-    asked = [_Cell(q, readings[q.id], scene, answers) for q in questions]
+    asked = _open_cells(questions, scene, answers)
     for observer in {c.question.observer for c in asked}:
         mine = [c for c in asked if c.question.observer == observer]
         # a reader's attacks look so often, whichever of them ran
@@ -108,14 +107,19 @@ def _weigh(shown: Shown) -> tuple[int, bool, int, float]:
 
 def list_lacking(questions: Sequence[Question], scene: Scene, answers: Answers) -> dict[str, list[Lacking]]:
     """By question which attacks of the panel say nothing of it, so that it has no upper limit by attacks."""
-    readings = {f"{harm}.{position}": some for (position, harm), some in scene.list_readings().items()}
-    return {q.id: _Cell(q, readings[q.id], scene, answers).lacking for q in questions}
+    return {cell.question.id: cell.lacking for cell in _open_cells(questions, scene, answers)}
+
+
+def _open_cells(questions: Sequence[Question], scene: Scene, answers: Answers) -> "list[_Cell]":
+    readings = scene.list_readings()
+    return [_Cell(q, readings[Position(q.observer), q.harm], scene, answers) for q in questions]
 
 
 class _Read(NamedTuple):
     """A kind that is read, with what an audit has on it."""
 
     reading: Reading
+    places: list[Reach]  # where the same message is read
     rounds: Rounds
     exact: str  # why nothing of anybody's is in it; empty where that is not known
     panel: list[str]  # names of attacks
@@ -128,7 +132,6 @@ class _Cell:
     def __init__(self, question: Question, readings: Sequence[Reading], scene: Scene, answers: Answers) -> None:
         self.question, self._scene, self._answers = question, scene, answers
         self._reads = [self._look_up(r) for r in readings]
-        self._aims = {aim for r in readings for aim in r.aims}
         self._bounds: dict[tuple[str, Kind], PeopleBound] = {}
 
     def _look_up(self, reading: Reading) -> _Read:
@@ -145,7 +148,7 @@ class _Cell:
         rounds = scene.find_rounds(reading.reach)
         panel = [n for n in answers.panel.list_attacks(reading.reach.kind, scene.fewest) if n in fitting]
         exact = find_exact(self.question.harm, reading, rounds, scene, answers)
-        return _Read(reading, rounds, exact, panel, fitting)
+        return _Read(reading, places, rounds, exact, panel, fitting)
 
     @property
     def panel_looks(self) -> int:
@@ -158,13 +161,7 @@ class _Cell:
     @cached_property
     def asking(self) -> list[Attempt]:
         """Attacks that read something of it."""
-        return [
-            a
-            for a in self._answers.attempts
-            if any(
-                a.covers(r.reading.aims, list_twins(r.reading.reach, self._scene.traffic)) for r in self._reads
-            )
-        ]
+        return [a for a in self._answers.attempts if any(a.covers(r.reading.aims, r.places) for r in self._reads)]
 
     @cached_property
     def lacking(self) -> list[Lacking]:
@@ -268,9 +265,8 @@ class _Cell:
             if b.reason and kind not in exact and self._is_panel(attack, kind)
         ]
         unlimited += [answers.doubt] if answers.doubt and self._bounds else []
-        at_most = (limited[widest].at_most if widest else 0) if not (self.lacking or unlimited) else None
-        if at_most is None or not self._reads or not people:
-            at_most = None
+        is_whole = bool(self._reads and people) and not (self.lacking or unlimited)
+        at_most = (limited[widest].at_most if widest else 0) if is_whole else None
         refuted, usable = self._find_privacy(people, at_least)
         by_privacy = usable if usable and (at_most is None or usable.at_most < at_most) else None
         at_most = by_privacy.at_most if by_privacy else at_most
@@ -436,7 +432,6 @@ class _Cell:
                 played = fmt.plural(constant.plays, "play") if constant.plays else "no play"
                 return (
                     f"; of its senders' code {played} with other people could be made, and {ENOUGH} are "
-                    "needed to "
-                    "say that it sends the same whoever they are"
+                    "needed to say that it sends the same whoever they are"
                 )
         return ""
