@@ -11,7 +11,6 @@ from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import UPDATES, Kind, Modality
 from fedaudit.fl.threats.threat import Aim
 
-NAMED = (Aim.INVERSION, Aim.RECONSTRUCTION)  # one harm: a person is named among others
 FROM_CLIENTS = frozenset({Channel.UPLINK, Channel.RELAY})
 
 
@@ -98,8 +97,3 @@ def list_aims(
     for aim in (*aims, *family.besides):
         if aim is not Aim.EXFILTRATION or FROM_CLIENTS & set(channels):
             yield aim, aim in aims
-
-
-def is_same_harm(one: Aim, other: Aim) -> bool:
-    """Whether both expose a person in the same way, by whatever artifact."""
-    return one is other or (one in NAMED and other in NAMED)

@@ -51,10 +51,6 @@ class Attempt:
         """Whom it tested and hit by what it read of that kind; None where it says nothing of single people."""
         return next((p for p in self.people if p.harm is harm and p.kind in (None, kind)), None)
 
-    def is_about(self, aims: Collection[Aim], places: Collection[Reach]) -> bool:
-        """Whether its card promises an answer at one of these places, whatever came of it."""
-        return any(is_about(self.card, aims, place) for place in places)
-
     def covers(self, aims: Collection[Aim], places: Collection[Reach]) -> bool:
         """Whether it read what a question is about."""
         return self.ran and any(is_about(self.card, aims, p) and self.rounds.get(p.kind) for p in places)

@@ -29,7 +29,6 @@ MOST_TOLERABLE = 0.05  # of people, or answers, in any policy
 MOST_TOLERABLE_DIFFUSE = 0.15  # of people who stand out among ten
 FLOOR_HARMS = (Harm.RECORD, Harm.RECONSTRUCTION, Harm.MEMBERSHIP, Harm.DIFFUSE, Harm.ATTRIBUTE)
 FLOOR_OBSERVERS = (Position.SERVER, Position.CLIENT, Position.PUBLIC)  # whom no policy may leave out
-MODEL_AIMS = tuple(a for a in Aim if not a.is_against_people)
 
 
 class Override(Group):

@@ -99,12 +99,6 @@ class Answers:
         is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
         return self.constant.get(reach.kind) if is_own else None
 
-    @property
-    def others(self) -> Mapping[str, Card]:
-        """Those of them that were not attempted."""
-        tried = {a.name for a in self.attempts}
-        return {name: card for name, card in self.shipped.items() if name not in tried}
-
 
 def list_twins(reach: Reach, traffic: ObservedTraffic) -> list[Reach]:
     """The same artifact as it is read here, and elsewhere where the server sends it: one message for all."""
