@@ -12,6 +12,7 @@ from typing import Any
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.severity import SLACK, rate
+from fedaudit.audit.verdict.statistics import bound_excess
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import Absence, Difference
@@ -94,22 +95,10 @@ def _take_worst(some: Iterable[LostAnswers]) -> LostAnswers:
 
 
 def _bound_excess(e: Evidence) -> tuple[float, float]:
-    """Both ends of its distance from the strongest baseline, intervals combined as independent estimates.
-
-    (MOVER: Zou, Donner. Stat. Med. 27, 2008, eq. 3.)
-    """
+    """Both ends of its distance from the strongest baseline."""
     if e.interval is None or not math.isfinite(e.value):
         return ANYTHING
-    low, high, ends = *e.interval, []
-    for b in e.baselines or (Baseline(name="nothing", value=0.0),):
-        least, most = b.interval or (b.value, b.value)
-        excess = e.value - b.value
-        ends.append(
-            (
-                excess - math.hypot(e.value - low, most - b.value),
-                excess + math.hypot(high - e.value, b.value - least),
-            )
-        )
+    ends = [bound_excess(e, b) for b in e.baselines or (Baseline(name="nothing", value=0.0),)]
     return _clip(min(down for down, _ in ends), min(up for _, up in ends))
 
 
