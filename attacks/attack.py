@@ -64,6 +64,7 @@ class Card:
     learns: str  # what the adversary gets if it works, in words of the reader
     does_not_show: str  # what a result of this attack cannot tell
     remedy: str  # what to do about a finding, naming the protection
+    also_aims: tuple[Aim, ...] = ()  # what it claims besides
     also_reads: tuple[Kind, ...] = ()  # used where visible
     aids: tuple[Kind, ...] = ()  # of these, what only helps: the attack claims nothing about it
     # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
@@ -74,6 +75,11 @@ class Card:
     uncounted: str = ""
     modality: frozenset[Modality] = frozenset({"image"})  # of the examples that it can say something about
     effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
+
+    @property
+    def aims(self) -> tuple[Aim, ...]:
+        """All that it claims something about."""
+        return (self.aim, *self.also_aims)
 
     @property
     def reads(self) -> tuple[Kind, ...]:
@@ -266,43 +272,35 @@ class Visit:
         return self.sender.index or 0
 
 
+# What arrives of a message, kind by kind; empty where a protection withholds it
+Sent = Mapping[Kind, Mapping[str, NDArray[Any]]]
+
+
 class Player(Protocol):
     """Plays a client on images of the adversary's own: clients' code and protections are public."""
 
-    def __call__(
+    def play(
         self,
         visit: Visit,
         holdings: Sequence[Images],
         seed: int,
         *,
+        steps: int | None = None,
         draws: int | None = None,
         noised: bool = True,
         protected: bool = True,
-    ) -> list[dict[int, NDArray[np.float64]]]:
-        """Class -> prototype [D] as sent, for each of the holdings, none of which is empty.
+    ) -> list[Sent]:
+        """All that would arrive of a client that begins with `visit.weights`, for each of the holdings.
 
-        Visits draw from streams of their own, of `draws` where given, in which case what the client's code draws
-        is the same in all of them. `noised`: with the protections' noise, else with noise at its mean, 0. Raises
-        UserError where the client's code refuses such images.
+        None of the holdings is empty. The client trains as the run does, or `steps` times on all that it holds;
+        where that is 0 times, it sends what it makes of its examples with these weights. Visits draw from
+        streams of their own, of `draws` where given: then what the client's code draws is the same in all.
+        `noised`: with the protections' noise, else with noise at its mean, 0. Raises UserError where the client's
+        code refuses such images.
         """
 
     def recall(self, key: Hashable, compute: Callable[[], T]) -> T:
         """compute(), or what it gave another attack that works with this player under the same key."""
-
-    def train(
-        self,
-        visit: Visit,
-        holdings: Sequence[Images],
-        seed: int,
-        *,
-        protected: bool = True,
-        steps: int | None = None,
-    ) -> list[Artifact | None]:
-        """The update of a client that begins with `visit.weights`, for each of the holdings; None where withheld.
-
-        It trains as the run does, or `steps` times on all that it holds. Raises UserError where the client's code
-        refuses such images.
-        """
 
 
 OF_OTHERS = "of other people, so their style is not controlled"

@@ -264,7 +264,7 @@ federation: {dataset: digits, clients: 4, partition: iid, availability: full, mo
 method: {name: fedavg, rounds: 1, local_epochs: 1, batch_size: 20, weighting: uniform}
 protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 100.0}]
 record: {rounds: all}
-attacks: [hidden_images, analytic, played_update, rmia, label_counts_from_update, label_counts_from_gradient]
+attacks: [hidden_images, analytic, played_message, rmia, label_counts_from_update, label_counts_from_gradient]
 report: [json]
 """
 

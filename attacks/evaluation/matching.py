@@ -64,8 +64,11 @@ def score_client(
     rng: np.random.Generator,
     score: Callable[[Images], NDArray[Any]],
     most: int = sys.maxsize,
+    members: int = sys.maxsize,
 ) -> ScoredPeople:
     """Scores of a client's people, and of at most about `most` people of the same classes whom nobody trained on.
+
+    Of more than `members` people of the client so many are drawn.
 
     These have the client's mix of classes, where there are half as many of each at least. Of a class without
     them nobody can be compared.
@@ -77,6 +80,7 @@ def score_client(
     ratio = min(ratio, most / max(1, have.sum()))
     each = np.minimum(there, np.ceil(ratio * have)).astype(int)
     rows = np.flatnonzero(np.isin(own.y, classes))
+    rows = rows if len(rows) <= members else np.sort(rng.permutation(rows)[:members])
     others = unseen.only(_draw_rows(unseen, classes, each, rng))
     return ScoredPeople(
         client=client,

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Visit
+from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Sent, Visit
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evidence import UNPROTECTED
@@ -131,7 +131,8 @@ class _Script:
 
     def play(self, holdings: Sequence[Images], **how: Any) -> list[dict[int, Floats]]:
         """Messages of visits; what the client's code draws is the same in all, and noise is not."""
-        return [dict(sent) for sent in self._player(self.visit, holdings, 1, draws=1, **how)]
+        played = self._player.play(self.visit, holdings, 1, steps=0, draws=1, **how)
+        return [_list_prototypes(sent) for sent in played]
 
     def recall(self, source: Source, fit: "Callable[[], _Message]") -> "_Message":
         """The fit, or that of another attack which read the same prototypes with the same auxiliary images."""
@@ -222,6 +223,14 @@ class _Script:
             except UserError:
                 self._single[protected] = None
         return self._single[protected]
+
+
+def _list_prototypes(sent: Sent) -> dict[int, Floats]:
+    """Class -> the prototype that arrived of it."""
+    if not (payload := sent.get(Kind.LOCAL_PROTOTYPES)):
+        return {}
+    rows = np.asarray(payload["features"], np.float64)
+    return {int(c): row for c, row in zip(payload["classes"].tolist(), rows, strict=True)}
 
 
 def _is_near(message: Floats, mean: Floats) -> bool:

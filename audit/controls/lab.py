@@ -29,7 +29,8 @@ from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
-from fedaudit.fl.execution.batched import choose_width, train_together
+from fedaudit.fl.execution import batched
+from fedaudit.fl.execution.batched import choose_width
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.families.relaying import Relaying
 from fedaudit.fl.federation import Holdings
@@ -246,8 +247,8 @@ class Lab:
         protection acts in training.
         """
         bare = [v._replace(lab=v.lab.drop_protections()) for v in visits]
-        plain = _train_together(bare)
-        own = plain if visits[0].lab.private is None else _train_together(visits)
+        plain = train_together(bare)
+        own = plain if visits[0].lab.private is None else train_together(visits)
         sent = [[(REPLAYED, _send(v, reply))] for v, reply in zip(visits, own, strict=True)]
         for some, visit, free, reply in zip(sent, visits, bare, plain, strict=True):
             if visit.lab.is_protected:
@@ -280,12 +281,13 @@ class Visit(NamedTuple):
     received: Message
 
 
-def _train_together(visits: Sequence[Visit]) -> list[Reply]:
+def train_together(visits: Sequence[Visit]) -> list[Reply]:
+    """Visits side by side, with the same draws and steps as one by one."""
     clients = []
     for lab, like, received in visits:
         lab.site.begin(like.round, received)
         clients.append(lab.site.client((like.sender.number, {}, {})))
-    return train_together(visits[0].lab.site, clients)
+    return batched.train_together(visits[0].lab.site, clients)
 
 
 def _send(visit: Visit, reply: Reply) -> Message | None:

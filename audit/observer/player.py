@@ -2,13 +2,12 @@
 
 Implements fedaudit.attacks.attack.Player. A method's code is public, and so are its protections with their
 parameters; a client's examples, its secrets and the noise that it drew are not, so every visit draws its own.
-Nobody trains: a client is played with the weights that it uploaded, as the auditor's replays are
-(audit/controls/prototypes.py), and with what the server had sent to it.
+A client begins with the weights that the visit names, and with what else the server had sent to it.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,17 +15,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaudit.attacks.attack import Images, Visit
+from fedaudit.attacks.attack import Images, Sent, Visit
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.controls.lab import Lab, find_received_message, train_together
+from fedaudit.audit.controls.lab import Visit as LabVisit
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays, Data
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.cipher import NoiseGenerator
 from fedaudit.fl.runtime.errors import UserError, read_message
@@ -35,7 +33,6 @@ from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
 
 T = TypeVar("T")
-UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA)
 MOST_BYTES = 2**28  # of what played clients sent, kept for other attacks
 
 
@@ -72,30 +69,6 @@ class ClientPlayer:
     lab: Lab
     downlink: Collection[Kind]  # what the server sends
 
-    def __call__(
-        self,
-        visit: Visit,
-        holdings: Sequence[Images],
-        seed: int,
-        *,
-        draws: int | None = None,
-        noised: bool = True,
-        protected: bool = True,
-    ) -> list[dict[int, NDArray[np.float64]]]:
-        """See fedaudit.attacks.attack.Player. Raises UserError where the client's code refuses such images.
-
-        The same visit is played once, whichever attacks ask for it, as long as results fit MOST_BYTES.
-        """
-        key = _digest(visit, holdings, seed, draws, noised, protected)
-        if key not in self._answers_by_visit:
-            played = self._play(visit, holdings, seed, draws, noised, protected)
-            size = sum(p.nbytes for sent in played for p in sent.values())
-            if size > self._space[0]:
-                return played
-            self._space[0] -= size
-            self._answers_by_visit[key] = played
-        return self._answers_by_visit[key]
-
     def recall(self, key: Hashable, compute: Callable[[], T]) -> T:
         """See fedaudit.attacks.attack.Player."""
         if key not in self._cache:
@@ -107,83 +80,78 @@ class ClientPlayer:
         """How many calls were played, and not answered by an earlier one."""
         return len(self._answers_by_visit)
 
-    def train(
+    def play(
         self,
         visit: Visit,
         holdings: Sequence[Images],
         seed: int,
         *,
-        protected: bool = True,
         steps: int | None = None,
-    ) -> list[Artifact | None]:
-        """See fedaudit.attacks.attack.Player."""
-        before = self._begin(visit)
-        data = _join(self.lab.holdings.data, holdings)
-        world = self.lab if protected else self.lab.drop_protections()
-        world = world.holding(data=data, spare=np.zeros(0, np.int64))
-        ends = np.cumsum([len(h) for h in holdings])
-        result = list[Artifact | None]()
-        for number, (end, own) in enumerate(zip(ends, holdings, strict=True)):
-            rows, key = np.arange(end - len(own), end), Streams(seed).key("train", number)
-            streams = PlayStreams(key, key)
-            if steps is None:
-                lab = world.holding(parts=[rows[:0]] * visit.client + [rows], streams=streams)
-            else:
-                lab = world.alone(visit.client, rows, streams, epochs=steps, batch=max(1, len(rows)))
-            with _explain_failures():
-                reply = lab.train(visit.client, visit.round, before)
-                sent = lab.send(visit.client, visit.round, reply.message, before)
-            result.append(_read_update(visit, sent))
-        return result
+        draws: int | None = None,
+        noised: bool = True,
+        protected: bool = True,
+    ) -> list[Sent]:
+        """See fedaudit.attacks.attack.Player. Raises UserError where the client's code refuses such images.
+
+        The same visit is played once, whichever attacks ask for it, as long as results fit MOST_BYTES.
+        """
+        key = _digest(visit, holdings, seed, steps, draws, noised, protected)
+        if key not in self._answers_by_visit:
+            played = self._play(visit, holdings, seed, steps, draws, noised, protected)
+            size = sum(np.asarray(a).nbytes for sent in played for of in sent.values() for a in of.values())
+            if size > self._space[0]:
+                return played
+            self._space[0] -= size
+            self._answers_by_visit[key] = played
+        return self._answers_by_visit[key]
 
     def _play(
         self,
         visit: Visit,
         holdings: Sequence[Images],
         seed: int,
+        steps: int | None,
         draws: int | None,
         noised: bool,
         protected: bool,
-    ) -> list[dict[int, NDArray[np.float64]]]:
-        before, lab = self._begin(visit), self._hold(holdings)
-        lab = lab if protected else lab.drop_protections()
-        ends = np.cumsum([len(h) for h in holdings])
-        result = []
+    ) -> list[Sent]:
+        before, world = self._begin(visit), self.lab if protected else self.lab.drop_protections()
+        data, most = _join(self.lab.holdings.data, holdings), max(map(len, holdings), default=0)
+        if steps is None:
+            world = world.holding(data=data, spare=np.zeros(0, np.int64))
+        else:
+            every = np.arange(len(data.train))
+            world = world.alone(0, every, Streams(0), epochs=steps, batch=max(1, most), data=data)
+        ends, visits, wires = np.cumsum([len(h) for h in holdings]), list[LabVisit](), list[Lab]()
+        like = _stand_in(visit)
         for number, (end, own) in enumerate(zip(ends, holdings, strict=True)):
             key = Streams(seed).key("visit", number)
             noise_seed = key if noised else None
-            rows = np.arange(end - len(own), end)
-            played = lab.holding(streams=PlayStreams(key if draws is None else draws, noise_seed))
-            lab.site.holdings = dataclasses.replace(played.holdings, parts=[rows[:0]] * visit.client + [rows])
-            with _explain_failures():
-                reply = lab.train(visit.client, visit.round, before)
-                wire = lab.holding(streams=PlayStreams(key, noise_seed))
-                sent = wire.send(visit.client, visit.round, reply.message, before)
-            result.append(_list_prototypes(sent))
-        return result
+            parts = [np.zeros(0, np.int64)] * visit.client + [np.arange(end - len(own), end)]
+            lab = world.holding(parts=parts, streams=PlayStreams(key if draws is None else draws, noise_seed))
+            visits.append(LabVisit(lab, like, before))
+            wires.append(world.holding(streams=PlayStreams(key, noise_seed)))
+        with _explain_failures():
+            replies = [r for some in self._split(visits, steps) for r in train_together(some)]
+            sent = [
+                lab.send(visit.client, visit.round, reply.message, before)
+                for lab, reply in zip(wires, replies, strict=True)
+            ]
+        return [{kind: to_numpy(arrays) for kind, arrays in (of or {}).items()} for of in sent]
 
-    def _hold(self, holdings: Sequence[Images]) -> Lab:
-        """Clients that train no further, in a world of these images alone."""
-        data = _join(self.lab.holdings.data, holdings)
-        size = len(data.train)
-        return self.lab.alone(0, np.arange(size), Streams(0), epochs=0, batch=max(size, 1), data=data)
+    def _split(self, visits: Sequence[LabVisit], steps: int | None) -> Iterator[Sequence[LabVisit]]:
+        """Those that train side by side; who does not train gains nothing by company."""
+        width = visits[0].lab.width if visits and steps != 0 else 1
+        return (visits[i : i + width] for i in range(0, len(visits), width))
 
     def _begin(self, visit: Visit) -> Message:
         """What the server had sent to that client in that round, with the client's own weights as the model."""
-        like = Artifact(
-            id="",
-            kind=Kind.LOCAL_PROTOTYPES,
-            channel=Channel.UPLINK,
-            round=visit.round,
-            sender=visit.sender,
-            seen_by=(),
-            payload={},
-        )
         own = {k: torch.from_numpy(np.array(v)) for k, v in visit.weights.items()}
-        return find_received_message(self._downloads, like) | {Kind.GLOBAL_MODEL: own}
+        model: Message = {Kind.GLOBAL_MODEL: own} if own else {}
+        return find_received_message(self._downloads, _stand_in(visit)) | model
 
     @cached_property
-    def _answers_by_visit(self) -> dict[bytes, list[dict[int, NDArray[np.float64]]]]:
+    def _answers_by_visit(self) -> dict[bytes, list[Sent]]:
         return {}
 
     @cached_property
@@ -201,7 +169,7 @@ class ClientPlayer:
         kinds = set(self.downlink) - {Kind.GLOBAL_MODEL}
         if self.lab.artifacts is None or not kinds:
             return index([])
-        return index(messages(self.lab.artifacts, kinds, "latest"))
+        return index(messages(self.lab.artifacts, kinds, "all"))
 
 
 def _join(data: Data, holdings: Sequence[Images]) -> Data:
@@ -220,26 +188,20 @@ def _explain_failures() -> Iterator[None]:
     except Exception as error:
         raise UserError(
             f"the client's code fails on other images ({type(error).__name__}: {read_message(error)})",
-            hint="prototypes are then taken for means of features, and updates are not read by playing",
+            hint="what it sends is then not read by playing",
         ) from error
 
 
-def _read_update(visit: Visit, sent: Message | None) -> Artifact | None:
-    """What a client sends of its model, as the attacks on updates read it."""
-    kind = next((k for k in UPLOADS if sent is not None and k in sent), None)
-    if sent is None or kind is None:
-        return None
-    norm = sent.get(Kind.NUM_STEPS, {}).get("norm")
+def _stand_in(visit: Visit) -> Artifact:
+    """An upload of that client in that round, to look up by it what the client had received."""
     return Artifact(
         id="",
-        kind=kind,
+        kind=Kind.LOCAL_MODEL,
         channel=Channel.UPLINK,
         round=visit.round,
         sender=visit.sender,
         seen_by=(),
-        payload=to_numpy(sent[kind]),
-        origin=REPLAYED,
-        note={} if norm is None else {"norm": float(norm)},
+        payload={},
     )
 
 
@@ -252,16 +214,6 @@ def _digest(visit: Visit, holdings: Sequence[Images], *how: int | None) -> bytes
     return content.digest()
 
 
-def _list_prototypes(sent: Message | None) -> dict[int, NDArray[np.float64]]:
-    """Class -> the prototype that arrived of it."""
-    payload: Mapping[str, Any] = {} if sent is None else sent.get(Kind.LOCAL_PROTOTYPES, {})
-    if not payload:
-        return {}
-    rows = np.asarray(payload["features"].numpy(), np.float64)
-    return {int(c): row for c, row in zip(payload["classes"].tolist(), rows, strict=True)}
-
-
 def player(lab: Lab | None, card: Card) -> ClientPlayer | None:
-    """None where the clients' code, network or first weights are not known, or nothing of theirs is played."""
-    is_played = bool({Kind.LOCAL_PROTOTYPES, *UPLOADS} & set(card.uplink))
-    return ClientPlayer(lab, card.downlink) if lab is not None and is_played else None
+    """None where the clients' code, network or first weights are not known."""
+    return ClientPlayer(lab, card.downlink) if lab is not None else None

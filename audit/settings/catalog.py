@@ -31,6 +31,7 @@ SHELVES = {
     "methods": Shelf(("fedaudit.fl.methods",), "fedaudit.fl.method:Method"),
     "attacks": Shelf(
         (
+            "fedaudit.attacks.messages",
             "fedaudit.attacks.prototypes",
             "fedaudit.attacks.updates",
             "fedaudit.attacks.models",
@@ -61,6 +62,13 @@ SHELVES = {
 }
 
 
+REPLACED = {  # plugins that are no more, and which of the same kind does what they did
+    "played_update": "played_message",
+    "gradient_cosine": "played_message",
+    "update_norm": "played_message",
+}
+
+
 def names(kind: str) -> list[str]:
     """Names of all plugins of a kind, without importing them."""
     return plugin.names(*SHELVES[kind].packages)
@@ -69,6 +77,12 @@ def names(kind: str) -> list[str]:
 def load(kind: str, name: str, where: str = "") -> type[Any]:
     """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name."""
     shelf = SHELVES[kind]
+    if (now := REPLACED.get(name)) in names(kind):
+        raise UserError(
+            f"{where}: {name} is gone: {now} does what it did".removeprefix(": "),
+            hint=f"write {now} instead",
+            key=where,
+        )
     module, _, base = shelf.base.partition(":")
     found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base), where)
     return found

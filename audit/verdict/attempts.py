@@ -63,7 +63,7 @@ def is_about(card: Card, aims: Collection[Aim], reach: Reach) -> bool:
     """
     position = card.threat.position
     stands = Position.CLIENT if position == Position.COLLUDING_CLIENTS else position
-    return card.aim in aims and stands == reach.position and bool(card.pick_targets([reach.kind]))
+    return bool({*card.aims} & {*aims}) and stands == reach.position and bool(card.pick_targets([reach.kind]))
 
 
 def name_finding(file: Mapping[str, Any]) -> str:

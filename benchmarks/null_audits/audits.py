@@ -76,7 +76,7 @@ class Null:
         )
 
 
-MODELS = ("loss_threshold", "entropy", "gradient_cosine", "update_norm", "hidden_images")
+MODELS = ("loss_threshold", "entropy", "hidden_images")
 NULLS = {
     "noise for prototypes": Null(
         method="NoisePrototypes", attacks=PROTOTYPES, seldom=("upcnn", "prototype_difference", "vae", "grnn")

@@ -32,7 +32,7 @@ CLEAN: dict[str, Any] = {
 
 
 PANEL = [
-    *("hidden_images", "analytic", "played_update", "rmia"),
+    *("hidden_images", "analytic", "played_message", "rmia"),
     *("label_counts_from_update", "label_counts_from_gradient"),
 ]
 
@@ -65,7 +65,7 @@ def test_a_federation_whose_noise_hides_everybody_is_ready_where_the_whole_panel
     required = [q for q in result.questions if q.required]
     assert required and all(q.state is State.CLEAR and q.at_least == 0 for q in required)
     assert "Ready for these 4 clients and this run" in result.decision.sentence
-    assert "by the attacks of panel 2" in result.decision.sentence
+    assert "by the attacks of panel 3" in result.decision.sentence
 
 
 @pytest.mark.dear("an image in a bias", "too little noise")

@@ -107,7 +107,7 @@ def memorised(model: str, **settings: Any) -> Stage:
 
 def played(**settings: Any) -> Stage:
     """Models that trained for two epochs, and an adversary who can run the clients' training."""
-    stage = of(light(), leak={"model": UPDATE}, **settings)
+    stage = of(light(), **settings)
     return replace(stage, knowledge=replace(stage.knowledge, player=Played(light())))
 
 
@@ -187,7 +187,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "frozen_layers": unfrozen,
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
-    "gradient_cosine": lambda: memorised(UPDATE),
     "grnn": lambda: of(groups((1, 20), 2, 20), steps=500, per_size=16),
     "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
     "hidden_images": lambda: of(test_hidden_images.WORLD, test_hidden_images.sent(None)),
@@ -208,7 +207,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
     "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
-    "played_update": lambda: played(plays=16, **SMALL),
+    "played_message": lambda: played(auxiliary=100, held_out=120),
     "output_shares": lambda: Stage(
         view=summaries.leaning(), knowledge=summaries.asked(), truth=summaries.world()
     ),
@@ -237,7 +236,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
         Convolved(clients=1), gallery=20, image_steps=10, clone_steps=10, lr=0.05, clone_lr=0.005
     ),
     "unsplit_labels": lambda: of(SentBack()),
-    "update_norm": lambda: memorised(UPDATE),
     "token_set": lambda: of(texts()),
     "uploaded_critic": lambda: trained(Kind.GAN_D, Channel.UPLINK, "server", planted_steps=100),
     "vae": lambda: of(groups(), max_clients=2, least_steps=500, width=256),

@@ -90,7 +90,7 @@ COUNTING = [n for n in QUICK if catalog.load("attacks", n).count_people is not A
 @pytest.mark.sample(9)
 @pytest.mark.dear(
     *("activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction"),
-    *("played_update", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
+    *("played_message", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
 )
 @pytest.mark.parametrize("name", COUNTING)
 def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of_nobodys(name: str) -> None:
@@ -103,7 +103,7 @@ def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of
     assert len({(p.kind, p.harm) for p in counted}) == len(counted)
     for people in counted:
         assert people.hit_means and people.luck.trials > 0 and people.kind in (None, *card.targets)
-        assert people.harm in card.aim.harms
+        assert any(people.harm in aim.harms for aim in card.aims)
         assert set(people.planted) <= set(people.held) and any(people.tested.values())
         for client, rows in people.tested.items():
             own = {client} if people.harm is Harm.CLIENT_FACT else set(here.truth.client_rows(client).tolist())
@@ -114,7 +114,7 @@ def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of
 @pytest.mark.sample(9)
 @pytest.mark.dear(
     *("activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction"),
-    *("played_update", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
+    *("played_message", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
 )
 @pytest.mark.parametrize("name", COUNTING)
 def test_groups_of_people_stand_beside_held_out_people_of_the_same_group(name: str) -> None:

@@ -58,7 +58,7 @@ def overstate(view: Sequence[Artifact], count: float) -> list[Artifact]:
 
 
 @pytest.mark.sample(32)
-@pytest.mark.dear("played_update")
+@pytest.mark.dear("played_message")
 @pytest.mark.parametrize("name", catalog.names("attacks"))
 def test_an_attack_ends_whatever_clients_state(name: str) -> None:
     cls, world = catalog.load("attacks", name), stage(name)

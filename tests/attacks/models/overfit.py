@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen, Visit
+from fedaudit.attacks.attack import Images, Knowledge, Sent, Unseen, Visit
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
@@ -132,23 +132,23 @@ class Played:
     def __init__(self, world: Overfit) -> None:
         self._world = world
 
-    def train(
+    def play(
         self,
         visit: Visit,
         holdings: Sequence[Images],
         seed: int,
         *,
-        protected: bool = True,
         steps: int | None = None,
-    ) -> list[Artifact | None]:
+        draws: int | None = None,
+        noised: bool = True,
+        protected: bool = True,
+    ) -> list[Sent]:
         start = {k: torch.from_numpy(np.array(v)) for k, v in visit.weights.items()}
         config = self._world.config
         if steps is not None:
             config = replace(config, local_epochs=steps, batch_size=1000, momentum=0.0)
-        return [
-            _artifact(Kind.LOCAL_MODEL, self._world.train(start, own, seed + i, config), 0, 0)
-            for i, own in enumerate(holdings)
-        ]
+        trained = (self._world.train(start, own, seed + i, config) for i, own in enumerate(holdings))
+        return [{Kind.LOCAL_MODEL: {k: v.numpy() for k, v in state.items()}} for state in trained]
 
 
 @cache

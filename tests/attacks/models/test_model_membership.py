@@ -18,7 +18,6 @@ from fedaudit.attacks.models._membership import ModelMembership, Scorer
 from fedaudit.attacks.models._scores import log_probability
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
-from fedaudit.attacks.models.gradient_scores import GradientCosine, UpdateNorm
 from fedaudit.attacks.models.lira import Lira
 from fedaudit.attacks.models.output_scores import Confidence, Entropy, LossThreshold
 from fedaudit.attacks.models.rmia import Rmia
@@ -32,8 +31,6 @@ ATTACKS: dict[str, ModelMembership] = {
     "loss": LossThreshold(),
     "entropy": Entropy(),
     "confidence": Confidence(),
-    "cosine": GradientCosine(),
-    "norm": UpdateNorm(),
     "lira": Lira(Lira.Config(shadows=8, epochs=40, **SMALL)),
     "rmia": Rmia(Rmia.Config(references=4, epochs=40, **SMALL)),
 }
@@ -105,7 +102,7 @@ def test_an_untrained_model_tells_nothing(name: str) -> None:
 def test_the_control_keeps_within_its_interval_over_many_draws() -> None:
     fired = 0
     for seed in range(30):
-        rng, attack = np.random.default_rng(seed), GradientCosine()
+        rng, attack = np.random.default_rng(seed), LossThreshold()
         claim = attack.run(overfit().artifacts, overfit().knowledge, rng)
         (control,) = [e for e in attack.measure(claim, overfit(), rng) if e.control == "negative"]
         assert control.interval is not None
@@ -274,7 +271,6 @@ def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:
 
 def test_without_uploads_or_auxiliary_images_it_says_so() -> None:
     world = overfit()
-    assert "no upload" in GradientCosine().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge)
     assert LossThreshold().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge) == ""
     alone = replace(world.knowledge, trainer=None, auxiliary=None)
     for attack in (Lira(), Rmia()):
@@ -291,7 +287,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, object]) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("attack", [Rmia(Rmia.Config(references=2, epochs=5)), GradientCosine(), LossThreshold()])
+@pytest.mark.parametrize("attack", [Rmia(Rmia.Config(references=2, epochs=5)), LossThreshold()])
 def test_whoever_leaks_in_an_earlier_round_is_flagged_though_evidence_is_of_the_latest(attack: Any) -> None:
     world, rng = overfit(), np.random.default_rng(3)
     start, *uploads = (a for a in world.artifacts if a.round == 0)

@@ -15,7 +15,6 @@ from fedaudit.attacks.models._scores import (
     scaled_logit,
 )
 from fedaudit.attacks.models._shadows import halves
-from fedaudit.attacks.models.gradient_scores import cosine, difference
 from fedaudit.attacks.models.rmia import rank_ratios
 
 INS, OUTS = [1.5, 2.5, 2.0, 2.2], [-0.5, 0.3, 0.0, 0.6]
@@ -84,18 +83,6 @@ def test_scores_of_extreme_logits_are_finite_and_ordered() -> None:
     for found in (scaled_logit(extreme, y), log_probability(extreme, y), modified_entropy(extreme, y)):
         assert np.isfinite(found).all()
     assert scaled_logit(extreme, y).tolist() == [800, 900, -900]
-
-
-def test_gradient_scores_are_those_of_vectors() -> None:
-    rng = np.random.default_rng(0)
-    update, gradients = rng.normal(size=5), rng.normal(size=(3, 5))
-    products, norms = (-gradients @ update)[None], (gradients**2).sum(axis=1)
-    lengths = np.array([update @ update])
-    expected = [-(g @ update) / np.linalg.norm(g) / np.linalg.norm(update) for g in gradients]
-    np.testing.assert_allclose(cosine(products, norms, lengths)[0], expected)
-    shown = -update / np.linalg.norm(update) * np.sqrt(norms.mean())  # the gradient it points from
-    expected = [shown @ shown - (shown - g) @ (shown - g) for g in gradients]
-    np.testing.assert_allclose(difference(products, norms, lengths)[0], expected)
 
 
 def test_every_image_is_in_exactly_half_of_the_shadow_models() -> None:

@@ -77,7 +77,7 @@ def test_hitting_few_says_nothing_where_a_statement_on_training_is_contradicted(
                                  ("training", "holds", False), ("central", "contradicted", False)):  # fmt: skip
         assert bool(explain_other_training(imported((id, status)))) is is_doubt
     people = make_people()
-    played = attempt("played_update", {Kind.LOCAL_MODEL: range(3)}, people=people)
+    played = attempt("played_message", {Kind.LOCAL_MODEL: range(3)}, people=people)
     given = Answers(attempts=[played], shipped=ALONE, doubt="what was stated of training is contradicted")
     q = answer(make_uploads(), [played], given)["membership.server"]
     assert (q.state, q.at_most) == (State.OPEN, None) and "training is contradicted" in q.why

@@ -58,7 +58,7 @@ def attack(run: RunDir, config: Config) -> dict[str, Any]:
 
 
 ADAPTERS = "adapters, their base only named"
-OF_NETWORKS = ["loss_threshold", "gradient_cosine", "update_norm", "label_counts_from_update"]
+OF_NETWORKS = ["loss_threshold", "played_message", "label_counts_from_update"]
 
 
 def test_adapters_are_audited_on_the_base_that_was_given(tmp_path: Path) -> None:

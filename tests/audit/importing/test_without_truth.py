@@ -141,7 +141,7 @@ def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_pat
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """Truth of one client, which is the auditor's own, and examples of the auditor's own."""
-    folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "update_norm"]
+    folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "loss_threshold"]
     return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
 
 

@@ -38,7 +38,7 @@ def configure(model: str, method: str = "fedavg", **settings: Any) -> SimulatedC
     made = {
         "federation": SMALL | {"model": f"{HERE}:{model}"},
         "method": {"name": method, "rounds": 2, "local_epochs": 1, **settings},
-        "attacks": ["loss_threshold", "update_norm"],
+        "attacks": ["loss_threshold", "played_message"],
         "noise_audit": {"play": False},
         "report": ["json"],
         "workers": 0,

@@ -126,7 +126,7 @@ def test_ready_says_for_whom_how_many_and_what_it_leaves_out() -> None:
     lacking = ask(State.OPEN, Harm.LINKAGE, required=False)
     cells: list[Cell] = [*SAFE, ask(State.CLEAR, Harm.RECONSTRUCTION, at_most=3), lacking]
     text = decide(make_audit(cells=cells), POLICY).sentence
-    assert text.startswith("Ready for these 10 clients and this run: by the attacks of panel 2")
+    assert text.startswith("Ready for these 10 clients and this run: by the attacks of panel 3")
     assert "membership 31 of 719; reconstruction 3 of 719" in text
     assert "other clients, of which up to 25.9\u00a0% could leak unseen" in text  # 1 - .05^(1/10)
     assert "attacks that we lack, and linkage by the server" in text
@@ -251,7 +251,7 @@ def test_rules_of_an_older_policy_say_what_replaced_them(tmp_path: Path) -> None
 def test_a_policy_may_ask_for_more_attacks_and_not_for_less(tmp_path: Path) -> None:
     rows = [{"attacks": ["lira"], "reason": "A second look at models."}]
     own = load_policy(written(tmp_path, panel={"number": 1, "rows": rows}))
-    assert {"lira", "played_update"} <= set(own.whole_panel.list_attacks("local_model"))
+    assert {"lira", "played_message"} <= set(own.whole_panel.list_attacks("local_model"))
 
 
 def test_a_changed_copy_of_ours_is_not_called_by_its_name(tmp_path: Path) -> None:

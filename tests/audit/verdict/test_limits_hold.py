@@ -19,8 +19,8 @@ from tests.reports.sample_bounds import make_bound
 MODEL = Kind.LOCAL_MODEL
 SCENE = make_uploads()
 ASKED = {  # question -> its panel, and other attacks on it
-    "membership.server": (["played_update"], ["loss_threshold", "gradient_cosine", "entropy"]),
-    "diffuse_membership.server": (["played_update"], ["loss_threshold", "gradient_cosine", "entropy"]),
+    "membership.server": (["played_message"], ["loss_threshold", "lira", "entropy"]),
+    "diffuse_membership.server": (["played_message"], ["loss_threshold", "lira", "entropy"]),
     "reconstruction.server": (["analytic"], ["dlg", "idlg"]),
     "exact_record.server": (["hidden_images"], []),
     "attribute.server": (["label_counts_from_update", "label_counts_from_gradient"], []),

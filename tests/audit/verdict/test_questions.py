@@ -122,22 +122,22 @@ def ask(id: str, *tried: Attempt, **given: Any) -> Question:
 
 
 def ask_played(**people: Any) -> Question:
-    return ask("membership.server", attempt("played_update", {MODEL: ALL}, people=make_people(**people)))
+    return ask("membership.server", attempt("played_message", {MODEL: ALL}, people=make_people(**people)))
 
 
 def test_a_round_that_nothing_read_leaves_no_upper_limit() -> None:
     def ask_rounds(rounds: set[int], kept: set[int]) -> Question:
-        tried = attempt("played_update", {MODEL: rounds}, people=make_people())
+        tried = attempt("played_message", {MODEL: rounds}, people=make_people())
         given = Answers(attempts=[tried], shipped=ALONE)
         return answer(make_uploads(kept=kept), [tried], given)["membership.server"]
 
     assert ask_rounds({0, 1, 2}, {0, 1, 2}).state is State.CLEAR
     latest = ask_rounds({2}, {0, 1, 2})
     assert (latest.state, latest.at_most) == (State.OPEN, None)
-    lacks = "there is no limit, since the panel lacks played_update"
+    lacks = "there is no limit, since the panel lacks played_message"
     assert latest.why == f"{lacks} (did not read rounds 1 to 2 of 3)"
     assert ask_rounds({2}, {2}).why == f"{lacks} (2 rounds were not recorded (setting record))"
-    tried = attempt("played_update", {MODEL: ALL}, people=make_people())
+    tried = attempt("played_message", {MODEL: ALL}, people=make_people())
     given = Answers(attempts=[tried], shipped=ALONE)
     unread = answer(make_uploads(unread=[0]), [tried], given)["membership.server"]
     assert unread.at_most is None and "of 1 round a message was set aside unread" in unread.why
@@ -171,15 +171,15 @@ def test_hits_of_one_kind_or_harm_are_those_of_no_other() -> None:
 def test_a_census_without_a_hit_clears() -> None:
     q = ask_played()
     assert q.state is State.CLEAR and (q.at_least, q.at_most, q.people) == (0, 0, 360)
-    assert q.why.startswith("played_update hit none of 360 people tested; at most 0 of 360 people are")
+    assert q.why.startswith("played_message hit none of 360 people tested; at most 0 of 360 people are")
 
 
 @pytest.mark.parametrize(
     ("people", "phrase"),
     [
         ({"tested": 10}, "at most 22 of 360 are, net of luck"),
-        ({"planted": 10.0}, "played_update: it is blind here: it found 50 of 200 planted people"),
-        ({"clients": 4}, "played_update (read 4 of 5 clients)"),
+        ({"planted": 10.0}, "played_message: it is blind here: it found 50 of 200 planted people"),
+        ({"clients": 4}, "played_message (read 4 of 5 clients)"),
     ],
 )
 def test_what_no_number_limits_stays_open(people: dict[str, Any], phrase: str) -> None:
@@ -190,13 +190,15 @@ def test_what_no_number_limits_stays_open(people: dict[str, Any], phrase: str) -
 
 def test_where_nobody_was_planted_the_panel_limits_what_it_hit_in_this_run() -> None:
     bare = replace(make_people(), planted={})
-    assert ask("membership.server", attempt("played_update", {MODEL: ALL}, people=bare)).state is State.CLEAR
+    assert ask("membership.server", attempt("played_message", {MODEL: ALL}, people=bare)).state is State.CLEAR
 
 
 def test_more_people_hit_than_is_tolerable_are_exposed() -> None:
     q = ask_played(hit=40)
     assert q.state is State.EXPOSED and 18 < q.at_least <= (q.at_most or 0) <= 40
-    assert q.why == f"played_update hit 40 of 360 people tested, at least {q.at_least} because their data were in"
+    assert (
+        q.why == f"played_message hit 40 of 360 people tested, at least {q.at_least} because their data were in"
+    )
     few = ask_played(hit=10)
     assert few.state is State.CLEAR and few.at_most == 10
 
@@ -209,27 +211,25 @@ def test_an_open_question_says_how_many_more_people_would_settle_it_and_how_long
 
 def test_an_attack_of_the_panel_that_is_left_out_changed_or_failed_leaves_no_upper_limit() -> None:
     """However many others ran: nobody buys a limit with the attacks that they name."""
-    weak = [
-        attempt(n, {MODEL: ALL}, people=make_people()) for n in ("loss_threshold", "entropy", "gradient_cosine")
-    ]
-    played = attempt("played_update", {MODEL: ALL}, people=make_people())
+    weak = [attempt(n, {MODEL: ALL}, people=make_people()) for n in ("loss_threshold", "entropy", "lira")]
+    played = attempt("played_message", {MODEL: ALL}, people=make_people())
     assert ask("membership.server", *weak, played).state is State.CLEAR
     assert ask("membership.server", played).state is State.CLEAR
     for tried, why in [
-        (weak, "played_update (left out)"),
-        ([*weak, replace(played, is_changed=True)], "played_update (played_update has settings of its own)"),
-        ([*weak, attempt("played_update", {}, Outcome.FAILED)], "played_update (failed: why)"),
-        ([*weak, attempt("played_update", {}, Outcome.NOT_APPLICABLE)], "played_update (could not run: why)"),
-        ([*weak, attempt("played_update", {MODEL: ALL})], "played_update (counts nobody here)"),
+        (weak, "played_message (left out)"),
+        ([*weak, replace(played, is_changed=True)], "played_message (played_message has settings of its own)"),
+        ([*weak, attempt("played_message", {}, Outcome.FAILED)], "played_message (failed: why)"),
+        ([*weak, attempt("played_message", {}, Outcome.NOT_APPLICABLE)], "played_message (could not run: why)"),
+        ([*weak, attempt("played_message", {MODEL: ALL})], "played_message (counts nobody here)"),
     ]:
         q = ask("membership.server", *tried)
         assert (q.state, q.at_most) == (State.OPEN, None)
         assert q.why == f"there is no limit, since the panel lacks {why}"
-    assert ask("membership.server", *weak).next_attack == "played_update"
+    assert ask("membership.server", *weak).next_attack == "played_message"
 
 
 def test_an_attack_beside_the_panel_can_only_make_an_answer_worse() -> None:
-    panel = attempt("played_update", {MODEL: ALL}, people=make_people())
+    panel = attempt("played_message", {MODEL: ALL}, people=make_people())
     for people in (make_people(hit=40), make_people(hit=20, tested=40), make_people(tested=10)):
         beside = attempt("entropy", {MODEL: ALL}, people=people)
         assert ask("membership.server", panel, beside).state is not State.CLEAR
@@ -247,7 +247,7 @@ def test_few_examples_call_for_a_search() -> None:
 
 def test_nothing_is_limited_since_something_else_is() -> None:
     """A released model is computed from uploads that are clear, and is looked at all the same."""
-    tried = [attempt("played_update", {MODEL: ALL}, people=make_people())]
+    tried = [attempt("played_message", {MODEL: ALL}, people=make_people())]
     assert ask("membership.server", *tried).state is State.CLEAR
     found = answer(make_scene("fedavg"), tried)
     for observer in ("server", "client", "public"):
@@ -286,9 +286,9 @@ def test_a_minority_that_is_hit_exposes_whatever_the_others_are() -> None:
     """35 of 360 hit, 28 of them of one class of 35: 5 % of all tolerate it, and of the class nobody does."""
     rare = group("class 3", 35, 28, Share(hits=6, trials=400))
     people = make_people(hit=32, luck=15, groups=[rare])
-    q = ask("membership.server", attempt("played_update", {MODEL: ALL}, people=people))
+    q = ask("membership.server", attempt("played_message", {MODEL: ALL}, people=people))
     assert q.at_least <= 18 and q.state is State.EXPOSED
-    assert [(g.name, g.people, g.attack) for g in q.groups] == [("class 3", 35, "played_update")]
+    assert [(g.name, g.people, g.attack) for g in q.groups] == [("class 3", 35, "played_message")]
     assert q.groups[0].at_least > 7 and "of 35 people of class 3" in q.why
 
 
@@ -296,10 +296,10 @@ def test_a_group_that_scores_high_whether_it_was_in_or_not_is_not_exposed_and_no
     """The null of a group is held-out people of that group."""
     loud = group("class 3", 35, 28, Share(hits=40, trials=50))
     people = make_people(hit=10, groups=[loud])
-    q = ask("membership.server", attempt("played_update", {MODEL: ALL}, people=people))
+    q = ask("membership.server", attempt("played_message", {MODEL: ALL}, people=people))
     assert q.state is not State.EXPOSED and q.at_least <= 10
     unknown = replace(people, groups=(replace(loud, luck=Share()),))
-    q = ask("membership.server", attempt("played_update", {MODEL: ALL}, people=unknown))
+    q = ask("membership.server", attempt("played_message", {MODEL: ALL}, people=unknown))
     assert q.state is State.OPEN and "of 35 people of class 3 at most 28" in q.why
 
 
@@ -346,7 +346,7 @@ def blind(name: str, harm: Harm) -> Attempt:
 
 
 BLIND = [
-    blind("played_update", Harm.MEMBERSHIP),
+    blind("played_message", Harm.MEMBERSHIP),
     blind("analytic", Harm.RECONSTRUCTION),
     blind("hidden_images", Harm.RECORD),
     blind("label_counts_from_update", Harm.ATTRIBUTE),
@@ -388,7 +388,7 @@ def test_no_epsilon_stands_in_for_an_attack_that_did_not_run() -> None:
 
 def test_an_epsilon_lowers_a_limit_and_more_hits_than_it_allows_refute_it() -> None:
     def ask_under(hit: int, epsilon: float) -> Question:
-        played = attempt("played_update", {MODEL: ALL}, people=make_people(hit=hit, luck=10))
+        played = attempt("played_message", {MODEL: ALL}, people=make_people(hit=hit, luck=10))
         return ask_beside(make_bound(Status.VERIFIED, epsilon), played)["membership.server"]
 
     assert [ask_under(15, epsilon).at_most for epsilon in (4.0, 1.7, 1.0)] == [14, 14, 6]
@@ -413,7 +413,7 @@ def test_an_epsilon_bounds_copies_of_records_where_anybody_s_is_hardly_ever_in_a
 @pytest.mark.parametrize(("held_out", "asked"), [(60, True), (2_000, False)])
 def test_a_census_that_its_threshold_leaves_open_says_what_would_settle_it(held_out: int, asked: bool) -> None:
     people = replace(make_people(hit=40), luck=Share(hits=0.05 * held_out, trials=held_out))
-    q = ask("membership.server", attempt("played_update", {MODEL: ALL}, people=people))
+    q = ask("membership.server", attempt("played_message", {MODEL: ALL}, people=people))
     assert q.state is State.OPEN and q.more is None
     assert ("people whom nobody trained on should settle it" in q.why) is asked
 

@@ -15,7 +15,7 @@ from tests.audit.verdict.scenes import ALONE, answer, attempt, make_people, make
 GROUP = GroupCount(name="class 3", tested=35, hits=30, luck=Share(hits=0, trials=300))
 
 
-def ask(hit: int, *, is_alike: bool, harm: Harm = Harm.MEMBERSHIP, attack: str = "played_update") -> Question:
+def ask(hit: int, *, is_alike: bool, harm: Harm = Harm.MEMBERSHIP, attack: str = "played_message") -> Question:
     people = replace(make_people(harm, hit=hit, groups=[GROUP] if hit else []), is_alike=is_alike)
     tried = [attempt(attack, {Kind.LOCAL_MODEL: range(3)}, people=people)]
     return answer(make_uploads(), tried, Answers(attempts=tried, shipped=ALONE))[f"{harm}.server"]
@@ -26,4 +26,4 @@ def test_membership_beside_people_from_elsewhere_is_open_with_its_sentence(hit: 
     assert ask(hit, is_alike=True).state is before
     q = ask(hit, is_alike=False)
     assert (q.state, q.at_least, q.at_most, q.groups) == (State.OPEN, 0, None, [])
-    assert q.why == f"there is no limit: played_update: {UNLIKE}" and "truth/heldout" in q.why
+    assert q.why == f"there is no limit: played_message: {UNLIKE}" and "truth/heldout" in q.why
