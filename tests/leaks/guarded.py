@@ -18,12 +18,27 @@ from tests.leaks.runs import LEAKS, config
 
 HONEST = "the upload is an honest one: what tells is who else is in a sum"
 NETWORK = "whether it is true can be seen with the network alone, which a guard is not given"
+COMPUTED = "a guard looks for examples, not for what was computed from them"
 UNSEEN = {  # leak -> why a guard lets it through
     "features of one image": NETWORK,
     "outputs on one image": NETWORK,
     "label in a loss": NETWORK,
     "label as a cluster": NETWORK,
     "sums that differ by one": HONEST,
+    "gradient of a last batch": NETWORK,
+    "momentum of five images": NETWORK,
+    "one output among means": NETWORK,
+    "embedding of the hardest": NETWORK,
+    "quantiles of losses": NETWORK,
+    "accuracy on a tenth": NETWORK,
+    "checkpoint before the hardest": NETWORK,
+    "hashes of images": COMPUTED,
+    "histogram of the last": COMPUTED,
+    "running mean of the last": COMPUTED,
+    "alarm of a rare class": COMPUTED,
+    "cost of labels": COMPUTED,
+    "filter of images": COMPUTED,
+    "perceptual hashes": COMPUTED,
 }
 
 

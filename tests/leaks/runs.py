@@ -19,6 +19,7 @@ from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.result import AuditResult, Severity
 
 METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
+TELEMETRY = "tests.leaks.telemetry"
 FEDERATION = {
     "dataset": "digits",
     "clients": 6,
@@ -109,6 +110,43 @@ LEAKS = {
     "image in digits": Leak(method=f"{SECOND}:ImageInDigits", honest="fedavg", what="images"),
     "control of one image": Leak(method=f"{SECOND}:ControlOfOneImage", honest="scaffold", what="images"),
     "pixels as features": Leak(method=f"{SECOND}:PixelsAsFeatures", honest="rebafl", what="images"),
+    # by carelessness
+    "gradient of a last batch": Leak(method=f"{TELEMETRY}:LastBatchGradient", honest="fedavg", what="images"),
+    "momentum of five images": Leak(method=f"{TELEMETRY}:MomentumBuffer", honest="fedavg", what="images"),
+    "hashes of images": Leak(method=f"{TELEMETRY}:ImageHashes", honest="fedavg", what="membership"),
+    "one output among means": Leak(method=f"{TELEMETRY}:OneOutput", honest="fd", what="membership"),
+    "transposed image": Leak(method=f"{TELEMETRY}:TransposedImage", honest="fedavg", what="images"),
+    "embedding of the hardest": Leak(method=f"{TELEMETRY}:HardestEmbedding", honest="fedavg", what="images"),
+    "quantiles of losses": Leak(method=f"{TELEMETRY}:LossQuantiles", honest="fedavg", what="membership"),
+    "histogram of the last": Leak(method=f"{TELEMETRY}:LastHistogram", honest="fedavg", what="images"),
+    "running mean of the last": Leak(method=f"{TELEMETRY}:RunningMean", honest="fedavg", what="images"),
+    "moments of small classes": Leak(method=f"{TELEMETRY}:ClassMoments", honest="fedavg", what="images"),
+    "accuracy on a tenth": Leak(
+        method=f"{TELEMETRY}:ValidationAccuracy",
+        honest="fedavg",
+        what="membership",
+        settings={"local_epochs": 10},  # so that the model knows more than the commonest class
+    ),
+    "alarm of a rare class": Leak(
+        method=f"{TELEMETRY}:RareAlert",
+        honest="fedavg",
+        what="labels",
+        federation={"partition": {"name": "dirichlet", "alpha": 0.1}},  # so that some hold none
+    ),
+    "cost of labels": Leak(method=f"{TELEMETRY}:LabellingCost", honest="fedavg", what="counts"),
+    "checkpoint before the hardest": Leak(method=f"{TELEMETRY}:LastCheckpoint", honest="fedavg", what="images"),
+    "filter of images": Leak(method=f"{TELEMETRY}:BloomFilter", honest="fedavg", what="membership"),
+    "perceptual hashes": Leak(method=f"{TELEMETRY}:PerceptualHashes", honest="fedavg", what="images"),
+}
+# What looks alike and tells of nobody: name -> a class of telemetry.py; the honest federation is FedAvg's
+CLEAN = {
+    "version number": "VersionNumber",
+    "constant table": "ConstantTable",
+    "random numbers": "RandomNumbers",
+    "rounded count": "RoundedCount",
+    "round number": "RoundNumber",
+    "rate schedule": "RateSchedule",
+    "untrained model": "NobodyTrains",
 }
 
 
