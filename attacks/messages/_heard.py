@@ -17,7 +17,7 @@ from fedaudit.fl.kinds import UPDATES, Kind
 
 UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA)
 ASSUMED = 20  # examples behind a message, where nothing tells
-MOST_COPIES = 100  # of a person, where a client is played that holds nobody else
+MOST_COPIES = 20  # of a person, where a client is played that holds nobody else
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Heard:
     def copies(self) -> int:
         """How often a client that holds one person alone holds that person.
 
-        As often as it holds people, so that what it divides by their number is divided alike.
+        As often as it holds people, up to MOST_COPIES: code may set some aside, or read a few by their places.
         """
         return min(self.examples or ASSUMED, MOST_COPIES)
 

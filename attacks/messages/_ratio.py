@@ -16,7 +16,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -47,6 +46,8 @@ class Whitened:
 
     def find_mixture(self, message: Values) -> Values:
         """[c] how much of each class's mean is in a message [D]; none of it is negative."""
+        from scipy.optimize import nnls
+
         length = float(np.linalg.norm(message))
         if length == 0:
             return np.zeros(len(self.classes))

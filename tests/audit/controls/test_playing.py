@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Images, Knowledge, Visit
-from fedaudit.attacks.prototypes._playing import Reading, ReadSource, read
+from fedaudit.attacks.prototypes._playing import Reading, ReadSource, _list_prototypes, read
 from fedaudit.attacks.prototypes._weights import Source, prototypes
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
@@ -143,7 +143,7 @@ def test_a_visit_holds_no_image_but_the_given_ones() -> None:
     first = sources[0].prototypes[0]
     visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
     own = Images(x=aux.x[:5], y=np.full(5, 3))
-    (sent,) = player(visit, [own], 1)
+    (sent,) = map(_list_prototypes, player.play(visit, [own], 1, steps=0))
     assert list(sent) == [3]
     features = known.architecture(sources[0].weights.values).features(aux.x[:1])
     np.testing.assert_allclose(sent[3], features[0], rtol=1e-5)
@@ -156,9 +156,9 @@ def test_noise_differs_between_visits_and_can_be_silent() -> None:
     first = sources[0].prototypes[0]
     visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
     own = Images(x=aux.x[:5], y=np.full(5, 3))
-    noisy = player(visit, [own, own], 1)
-    silent = player(visit, [own, own], 1, noised=False)
-    bare = player(visit, [own], 1, protected=False)
+    noisy = [*map(_list_prototypes, player.play(visit, [own, own], 1, steps=0))]
+    silent = [*map(_list_prototypes, player.play(visit, [own, own], 1, steps=0, noised=False))]
+    bare = [*map(_list_prototypes, player.play(visit, [own], 1, steps=0, protected=False))]
     assert not np.allclose(noisy[0][3], noisy[1][3])
     np.testing.assert_array_equal(silent[0][3], silent[1][3])
     assert np.linalg.norm(silent[0][3]) <= 1 + 1e-5 < np.linalg.norm(bare[0][3])
@@ -196,7 +196,7 @@ def test_a_visit_in_another_round_or_with_other_images_is_another() -> None:
         (replace(visit, weights=moved), [own], {}),
     ]
     for number, (who, holdings, how) in enumerate(asked, 1):
-        player(who, holdings, 1, **how)
+        player.play(who, holdings, 1, steps=0, **how)
         assert player.count_plays() == number
-    player(visit, [own], 1)
+    player.play(visit, [own], 1, steps=0)
     assert player.count_plays() == len(asked)

@@ -283,7 +283,7 @@ def test_a_large_network_on_colour_images_is_planned_with_what_it_leaves_open(tm
         tmp_path,
         f"federation: {{dataset: {{name: npz, path: {file}}}, clients: 10, model: resnet18}}\nmethod: fedavg\n",
     )
-    for id in ("membership.server.local_model", "reconstruction.server.local_model"):
+    for id in ("membership.server", "reconstruction.server"):
         line = next(row for row in said.splitlines() if id in row)
         assert line.startswith("  * ") and ("has no room" in line or "to be asked by" in line or "none" in line)
     assert "what nothing will attack: none" not in said and "can be no better than cannot tell" in said
@@ -299,6 +299,6 @@ def test_a_text_federation_is_planned_without_attacks_on_images(tmp_path: Path) 
     runs = said.partition("attacks that will run:")[2].partition("attacks that apply")[0]
     assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" not in runs
     line = next(row for row in said.splitlines() if "exact_record.server" in row)
-    assert "any attack on local model" in line
+    assert "no limit without played_message" in line
     line = next(row for row in said.splitlines() if "reconstruction.server" in row)
     assert "token_set" in line and "inverting_gradients" not in line

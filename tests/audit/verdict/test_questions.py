@@ -104,7 +104,7 @@ def test_every_attack_asks_something_of_some_method(name: str) -> None:
     modality: Modality = "image" if "image" in fits else min(fits)
     tables = [answer_all(method, modality, name == "sum_difference") for method in METHODS]
     asked = {q.harm for found in tables for q in found.values() if name in q.findings}
-    assert asked == set(CARDS[name].aim.harms)
+    assert asked == {harm for aim in CARDS[name].aims for harm in aim.harms}
 
 
 def test_an_image_attack_asks_nothing_of_text() -> None:
@@ -112,7 +112,7 @@ def test_an_image_attack_asks_nothing_of_text() -> None:
     tried = {a.id for a in try_all(text)}
     assert "loss_threshold" in tried and not {"analytic", "hidden_images", "inverting_gradients"} & tried
     found = answer(text, try_all(text))
-    assert not found["exact_record.server"].findings
+    assert found["exact_record.server"].findings == ["played_message"]
     assert {"token_set", "span_check"} <= set(found["reconstruction.server"].findings)
 
 
@@ -306,7 +306,8 @@ def test_a_group_that_scores_high_whether_it_was_in_or_not_is_not_exposed_and_no
 def test_where_nobody_is_tolerable_nobody_of_a_group_is() -> None:
     one = group("class 3", 35, 1, Share(hits=0, trials=400))
     people = make_people(Harm.RECORD, groups=[one])
-    q = ask("exact_record.server", attempt("hidden_images", {MODEL: ALL}, people=people))
+    played = attempt("played_message", {MODEL: ALL}, people=make_people(Harm.RECORD))
+    q = ask("exact_record.server", attempt("hidden_images", {MODEL: ALL}, people=people), played)
     assert q.state is State.OPEN and q.groups[0].at_most == 1
 
 
@@ -403,7 +404,8 @@ def test_an_epsilon_bounds_copies_of_records_where_anybody_s_is_hardly_ever_in_a
 ) -> None:
     """The chance that anybody's record is copied is over all people together; ln(51) = 3.93 leaves 5 % of it."""
     bound = make_bound(Status.VERIFIED, epsilon).model_copy(update={"delta": delta})
-    q = ask_beside(bound, blind("hidden_images", Harm.RECORD))["exact_record.server"]
+    tried = (blind(name, Harm.RECORD) for name in ("hidden_images", "played_message"))
+    q = ask_beside(bound, *tried)["exact_record.server"]
     chance = 0.001 * math.exp(epsilon) + UPLOADS.people * delta - 0.001
     assert (q.state is State.CLEAR) is (chance <= 0.05)
     if chance <= 0.05:
