@@ -134,7 +134,7 @@ def test_small_noise_on_numbers_of_every_size_is_right_noise(ours: bool, scale: 
     assert "noise used twice" in failed(run_tests([*samples[:3], *again], alpha=1e-3))
 
 
-@pytest.mark.parametrize("place", [np.s_[:], np.s_[:, 4], np.s_[7, 2], np.s_[5, 5, 200:300], np.s_[:, :, :10]])
+@pytest.mark.parametrize("place", [np.s_[:], np.s_[:, 4], np.s_[7, 2], np.s_[5, 5, 200:209], np.s_[:, :, :10]])
 def test_noise_of_any_part_that_another_seed_leaves_is_found(place: Any) -> None:
     ours, other = normal(1), normal(2)
     assert failed(run_tests(samples_of(ours), samples_of(other))) == []
