@@ -16,7 +16,6 @@ from the ledger's two norms. Only rounds of which every upload was recorded can 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +59,7 @@ class NoiseSample:
         """The declared scale of this noise; of noise made together, the sender's own part."""
         return share_of_noise(self.line)
 
-    @cached_property
+    @property
     def units(self) -> Floats:
         """[n] The values in units of the declared scale."""
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
@@ -86,16 +85,6 @@ class MessageRow(NamedTuple):
 
     key: MessageKey
     samples: tuple[NoiseSample, ...]
-
-    @property
-    def shape(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of the arrays."""
-        return tuple((s.array, s.values.size) for s in self.samples)
-
-    @property
-    def units(self) -> Floats:
-        """[n] All numbers in units of their declared scales."""
-        return np.concatenate([s.units for s in self.samples])
 
     @property
     def output(self) -> Floats:
