@@ -12,12 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.result import Severity
-
-UNCOVERED = "The theorem that the bound cites does not cover what ran; the true loss may be larger."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +25,7 @@ class RunRecord:
     bounds: Sequence[PrivacyBound] = ()
     delta: float = 1e-5
     units: dict[str, int] = field(default_factory=dict)  # how many clients; records of the largest
-    drawn: Drawn | None = None  # how clients really come to take part
     delivered: Sequence[int] = ()  # answers received, by round
-    phases: Sequence[str] = ()  # of a method that has several, by round
     rounds: int = 0  # that were set
     # whether the lines come from the run's own wire, which names the generator of all noise that it drew itself
     witnessed: bool = False
@@ -52,7 +47,7 @@ class Flaw:
 
 @dataclass(frozen=True, kw_only=True)
 class LintResult:
-    id: str  # "L3"
+    id: str  # "L10"
     title: str  # the fault in words
     flaw: Flaw
 

@@ -3,8 +3,7 @@
 It asks what needs no other client: whether examples stand in the message as they are, or in numbers of the model
 or of its change at any scale and offset, in their last bits, in signs of zeros, in pieces or in another order;
 whether a layer changed as one step on one example changes it; whether numbers of examples are true; whether noise
-that is claimed is there, and is no noise that somebody else could compute. What it does not find may still leak:
-members and classes are questions of an audit.
+that is claimed is there. What it does not find may still leak: members and classes are questions of an audit.
 """
 
 import json
@@ -39,7 +38,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 
 PAYLOAD = "application/vnd.fedaudit.guard+json"
-MOST_NOISE = 100_000  # numbers of a message whose noise is tested for copies, seeds and its law
+MOST_NOISE = 100_000  # numbers of a message whose noise is tested for its amount, its law and copies
 CHANCE = 0.01  # that correct noise raises an alarm
 GRADIENTS = (Kind.GRADIENT, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)  # sums over examples, as changes are
 RANK_ONE = 1e-3  # of a change's length: what is further from rank one is more than one example, or class
@@ -251,7 +250,7 @@ def _check_counts(sent: Outgoing, own: Arrays, noised: frozenset[Kind]) -> list[
 
 
 def _check_noise(sent: Outgoing, std: float, clean: Outgoing | None) -> list[Alarm]:
-    """Noise that is claimed: its amount, and with the message before it everything else."""
+    """Noise that is claimed: its length, and with the message before it all tests of the noise."""
     alarms: list[Alarm] = []
     for a in sent.parts:
         if a.kind not in UPDATES:

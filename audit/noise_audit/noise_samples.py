@@ -1,9 +1,8 @@
-"""Samples of noise, and the forms in which they are tested.
+"""Samples of noise: of plays, and of messages that were recorded.
 
 A sample is the noise on one array of one message: what left, less what it was before the noise. The samples of a
-message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every number is also known
-as a standard normal score: by the law that the ledger declares, which is exact if the ledger is right (whole
-numbers by a uniform step, Rosenblatt 1952), and by its rank, which holds for noise of any law.
+message make a row. Every number is also known as a standard normal score by the law that the ledger declares,
+which is exact if the ledger is right (whole numbers by a uniform step, Rosenblatt 1952).
 
 Messages that a federation really sent need no play. Noise that the server adds to a round's mean is what is left
 of
@@ -14,11 +13,9 @@ where the models are those broadcast or released, w_k the clipped uploads of rou
 from the ledger's two norms. Only rounds of which every upload was recorded can be used.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,29 +29,10 @@ from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.wire.protection import Protection
 
 Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 # a p-value, or a number of copies, and how it was measured; None: too little noise
 Measured = tuple[float, str] | None
-MOST_NUMBERS = 4_000_000  # kept of one stack
-BLOCK = 16  # neighbouring numbers that are kept together
-FLOAT_BITS = 53
-NEARLY_ALL = 0.95  # of the numbers: what rounding left of their digits
-COARSER = 0.01  # share of numbers whose digits show more precision than that of the others
-# above 1 + EXCESS / sqrt(n) times the declared spread there is more noise than declared; so far out that chance
-# lifts hardly any of a million columns there: dividing those would cut off tails
-EXCESS = {"laplace": 7.0}
-USUAL_EXCESS = 4.0
 SPACING = 2.0**-22  # of single precision, relative
 CLEAR = 1e-3  # of the noise: rounding that changes neither its amount nor its law
-
-
-def summarise_least(chances: Sequence[tuple[float, str]], text: str) -> Measured:
-    """The least p-value, corrected for all: `text` may name {where} it is, and how many were {tried}."""
-    if not chances:
-        return None
-    least, where = min(chances)
-    chance = min(1.0, least * len(chances))
-    return chance, f"{text.format(tried=len(chances), where=where)}, p = {chance:.2g}"
 
 
 class NoiseHypothesis(NamedTuple):
@@ -81,7 +59,7 @@ class NoiseSample:
         """The declared scale of this noise; of noise made together, the sender's own part."""
         return share_of_noise(self.line)
 
-    @cached_property
+    @property
     def units(self) -> Floats:
         """[n] The values in units of the declared scale."""
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
@@ -109,133 +87,9 @@ class MessageRow(NamedTuple):
     samples: tuple[NoiseSample, ...]
 
     @property
-    def shape(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of the arrays."""
-        return tuple((s.array, s.values.size) for s in self.samples)
-
-    @property
-    def units(self) -> Floats:
-        """[n] All numbers in units of their declared scales."""
-        return np.concatenate([s.units for s in self.samples])
-
-    @property
     def output(self) -> Floats:
         """[n] What left, to the bit."""
         return np.concatenate([s.output for s in self.samples])
-
-    @property
-    def clean(self) -> Floats:
-        """[n] All numbers before the noise; 0 where they are not known."""
-        return np.concatenate(
-            [np.zeros(s.values.size) if s.clean is None else np.asarray(s.clean).ravel() for s in self.samples]
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """Messages of one kind and shape."""
-
-    mechanism: Mechanism
-    resolution: float  # declared spacing of the numbers, in units of the scale; 0 where none is declared
-    units: Floats  # [messages, n] noise in units of its declared scale
-    scales: Floats  # [messages] the declared scales
-    times: Index  # [messages] place of the message's round, and of its turn, in the order of the run
-    keys: tuple[MessageKey, ...]  # [messages]
-    arrays: Index  # [n] which array a number stands in
-    clean: Floats  # [messages, n] the numbers before the noise; 0 where they are not known
-    spacing: (
-        Floats  # [messages, n] of what can leave there, in units of the scale: large numbers are rounded more
-    )
-
-    @property
-    def kind(self) -> str:
-        """What the messages are."""
-        return self.keys[0].kind
-
-    @cached_property
-    def senders(self) -> NDArray[np.str_]:
-        """[messages] Who sent them."""
-        return np.array([key.sender for key in self.keys])
-
-    @property
-    def is_fine(self) -> bool:
-        """Whether chance hardly ever makes two numbers equal."""
-        return self.mechanism != "discrete_laplace" and self.resolution < 2.0**-6
-
-    @cached_property
-    def levelled(self) -> Floats:
-        """[messages, n] The units over what messages, arrays and numbers have more of than declared: no fault."""
-        units = self.units.copy()
-        if self.mechanism == "discrete_laplace":
-            return units
-        units /= self._measure_excess(units)[:, None]
-        for array in np.unique(self.arrays):
-            own = units[:, self.arrays == array]
-            units[:, self.arrays == array] = own / self._measure_excess(own.reshape(1, -1))
-        return np.asarray(units / self._measure_excess(units.T))
-
-    def _measure_excess(self, units: Floats) -> Floats:
-        """How many times the declared noise rows have, where that is clearly more than once."""
-        spread = np.abs(units).mean(1) if self.mechanism == "laplace" else np.sqrt((units**2).mean(1))
-        excess = EXCESS.get(self.mechanism, USUAL_EXCESS) / np.sqrt(units.shape[1])
-        return np.where(spread > 1 + excess, spread, 1.0)
-
-    def standardise(self, units: Floats) -> Floats:
-        """Standard normal scores of units of any spread, by the declared law."""
-        spread = max(1.0, _measure_spread(units, self.mechanism, self.scales))
-        scales, rng = self.scales[:, None], np.random.default_rng(0)
-        return standardise(units * scales, self.mechanism, scales * spread, self.resolution * scales, rng)
-
-    @cached_property
-    def by_law(self) -> Floats:
-        """[messages, n] Standard normal scores by the declared law at the spread that was measured."""
-        return self.standardise(self.levelled)
-
-    @cached_property
-    def grain(self) -> float:
-        """The spacing at nearly all places, in units of the scale."""
-        return max(self.resolution, float(np.quantile(self.spacing.max(0), NEARLY_ALL)))
-
-    def drop_coarse(self) -> "Stack":
-        """Without the few numbers of which rounding left less than of the others: they take few values."""
-        kept = self.spacing.max(0) <= self.grain
-        if kept.all() or not self.is_fine:
-            return self
-        columns = {name: getattr(self, name)[:, kept] for name in ("units", "clean", "spacing")}
-        return replace(self, arrays=self.arrays[kept], **columns)
-
-    @cached_property
-    def smooth_units(self) -> Floats:
-        """[messages, n] The units, spread over the spacing at which each was rounded."""
-        return np.asarray(self.units + (np.random.default_rng(4).random(self.units.shape) - 0.5) * self.spacing)
-
-    @cached_property
-    def _ranks(self) -> Floats:
-        """[messages, n] Ranks of the sizes of all numbers, as probabilities; ties are broken by chance."""
-        chance = np.random.default_rng(1).random(self.units.shape) - 0.5
-        if self.mechanism == "discrete_laplace":
-            jittered = np.abs(self.levelled) + chance / self.scales[:, None]
-        else:
-            jittered = np.abs(self.levelled + chance * self.spacing)
-        ranks = np.empty(jittered.size)
-        ranks[np.argsort(jittered, axis=None, kind="stable")] = (np.arange(jittered.size) + 0.5) / jittered.size
-        return ranks.reshape(jittered.shape)
-
-    @cached_property
-    def signed(self) -> Floats:
-        """[messages, n] Normal scores of sign and rank: independent standard normal, whatever the law."""
-        from scipy import special
-
-        rng = np.random.default_rng(2)
-        signs = np.where(self.units != 0, np.sign(self.units), rng.choice((-1.0, 1.0), self.units.shape))
-        return np.asarray(signs * special.ndtri((1 + self._ranks) / 2))
-
-    @cached_property
-    def sized(self) -> Floats:
-        """[messages, n] Normal scores of the sizes alone."""
-        from scipy import special
-
-        return np.asarray(special.ndtri(self._ranks))
 
 
 def list_acting(protections: Sequence[Protection], kind: str) -> list[Protection]:
@@ -254,51 +108,6 @@ def build_rows(samples: Iterable[NoiseSample]) -> list[MessageRow]:
         messages[MessageKey(*name, turns[*name, sample.array])].append(sample)
         turns[*name, sample.array] += 1
     return [MessageRow(key, tuple(sorted(own, key=lambda s: s.array))) for key, own in sorted(messages.items())]
-
-
-def build_stacks(rows: Sequence[MessageRow]) -> list[Stack]:
-    """Rows of one kind, law and shape together; of large messages, blocks drawn at random."""
-    groups: dict[tuple[object, ...], list[MessageRow]] = defaultdict(list)
-    for row in rows:
-        groups[(row.key.kind, row.samples[0].line.mechanism, row.shape)].append(row)
-    return [_stack(own) for own in groups.values()]
-
-
-def _stack(rows: Sequence[MessageRow]) -> Stack:
-    first = rows[0].samples[0]
-    chosen = _choose_columns(sum(size for _, size in rows[0].shape), len(rows))
-    moments = {moment: i for i, moment in enumerate(sorted({(r.key.round, r.key.turn) for r in rows}))}
-    scales = np.array([r.samples[0].scale for r in rows])
-    arrays = np.repeat(np.arange(len(rows[0].shape)), [size for _, size in rows[0].shape])
-    resolution = max(r.samples[0].line.resolution / s for r, s in zip(rows, scales, strict=True))
-    spacing = measure_spacing(np.stack([r.output[chosen] for r in rows])) / scales[:, None]
-    return Stack(
-        mechanism=first.line.mechanism,
-        resolution=resolution,
-        units=np.stack([r.units[chosen] for r in rows]),
-        scales=scales,
-        times=np.array([moments[r.key.round, r.key.turn] for r in rows]),
-        keys=tuple(r.key for r in rows),
-        arrays=arrays[chosen],
-        clean=np.stack([r.clean[chosen] for r in rows]),
-        spacing=np.maximum(spacing, resolution),
-    )
-
-
-def measure_spacing(left: Floats) -> Floats:
-    """Spacing of floating-point numbers where each of these is, of the precision that nearly all of them have."""
-    single = np.spacing(np.abs(left).astype(np.float32)).astype(np.float64)
-    known = left != 0
-    precision = np.quantile(find_steps(left[known]) / single[known], COARSER) if known.any() else 1.0
-    return np.asarray(single * precision)
-
-
-def _choose_columns(numbers: int, messages: int) -> Index:
-    most = max(BLOCK, MOST_NUMBERS // messages)
-    if numbers <= most:
-        return np.arange(numbers)
-    starts = np.sort(np.random.default_rng(3).choice(numbers // BLOCK, most // BLOCK, replace=False)) * BLOCK
-    return np.asarray((starts[:, None] + np.arange(BLOCK)).ravel())
 
 
 def standardise(
@@ -321,25 +130,6 @@ def standardise(
         tail = 0.5 * np.exp(-np.abs(smooth) / scale)
         return np.asarray(-np.sign(smooth) * special.ndtri(np.clip(tail, 1e-300, 0.5)))
     return np.asarray(smooth / scale)
-
-
-def find_steps(values: Floats) -> Floats:
-    """The largest power of two that divides each number; infinite for 0, which any does."""
-    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
-    digits = np.abs(mantissa * 2.0**FLOAT_BITS).astype(np.int64)
-    return np.where(digits > 0, np.ldexp((digits & -digits).astype(np.float64), exponent - FLOAT_BITS), np.inf)
-
-
-def _measure_spread(units: Floats, mechanism: Mechanism, scales: Floats) -> float:
-    """The spread of noise over its declared spread."""
-    if mechanism == "gaussian":
-        return float(np.sqrt((units**2).mean()))
-    absolute = float(np.abs(units * scales[:, None]).mean())
-    if mechanism == "laplace":
-        return absolute / float(scales.mean())
-    # 2 r / (1 - r^2) = absolute, of which r = exp(-1 / scale)
-    ratio = (math.sqrt(1 + absolute * absolute) - 1) / absolute if absolute > 0 else 0.0
-    return -1 / math.log(ratio) / float(scales.mean()) if ratio > 0 else 0.0
 
 
 # Of a record ------------------------------------------------------------------------------------------------

@@ -1,30 +1,27 @@
-"""Tests of the noise that a run drew: its amount, its law, and whether it is fresh and a secret everywhere.
+"""Tests of the noise that a run drew: its amount, its law, and whether it is fresh everywhere.
 
 All messages of a run are tested together, kind by kind. Every test is a p-value, corrected for all that it looked
 at, and together they fail a run of correct noise with at most the stated chance; what only a copy can cause
 fails it never. More noise than declared is no fault.
 
-    amount        the sum of squares of n standard normal scores is chi-squared: the least of all messages,
-                  rounds, senders, arrays, numbers and some of their crossings, with Bonferroni's correction
-    law           Kolmogorov's distance, as a whole, by round and by sender; the fourth moment; tails by counts
-    independence  every lag, every pair of messages, senders, numbers and kinds (noise_relations.py)
-    repeats       distinct values, stretches and whole messages, up to sign, order and scale; seeds
-                  (noise_repeats.py)
+    amount     the sum of squares of n standard normal scores is chi-squared: the least of all messages, rounds,
+               senders, arrays, numbers and some of their crossings, with Bonferroni's correction
+    law        Kolmogorov's distance, as a whole, by round and by sender; tails by counts
+    repeats    stretches of noise that come twice, and numbers that another master seed leaves (noise_repeats.py)
 
 Noise that clients add to a recorded upload stays beside what they trained, u + n, of which the ledger says
 |u| <= C. So |n| <= |u + n| + C for every part of a message, and over m messages the root of the sum of squares is
-at most that of what was recorded and C sqrt(m): what is too short even so cannot hold the noise. The same is
-asked of u + n of two messages added, and subtracted, where noise that they share is gone. Laplace noise is held
-against C in the same way by sums of sizes. Neither depends on what was trained.
+at most that of what was recorded and C sqrt(m): what is too short even so cannot hold the noise. Laplace noise is
+held against C in the same way by sums of sizes. Neither depends on what was trained.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 import scipy
@@ -32,8 +29,7 @@ import scipy
 from fedaudit.audit.accounting.accountants import prv
 from fedaudit.audit.accounting.budget import rounded_down
 from fedaudit.audit.accounting.noise_records import find_claim, record_kind
-from fedaudit.audit.noise_audit.noise_relations import ask_between_kinds, list_relations, measure_distances
-from fedaudit.audit.noise_audit.noise_repeats import list_searches
+from fedaudit.audit.noise_audit.noise_repeats import list_searches, measure_distances
 from fedaudit.audit.noise_audit.noise_samples import (
     Floats,
     Measured,
@@ -41,13 +37,10 @@ from fedaudit.audit.noise_audit.noise_samples import (
     NoisedUpload,
     NoiseHypothesis,
     NoiseSample,
-    Stack,
     build_rows,
-    build_stacks,
     list_uploads,
     sample_means,
     standardise,
-    summarise_least,
 )
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.ledger import Release
@@ -56,13 +49,12 @@ from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
 MOST_VALUES = 20_000  # of a part, for its law
 FEWEST_VALUES = 8
-FEWEST_FOURTH = 20_000  # for the fourth moment to be nearly normal
+MOST_SCORES = 1_000_000  # of a kind, for its tails
+LOUD_ARRAY, LOUD_PART = 1e-6, 1e-2  # chance of so much noise: where it is more than declared, its law is another
 MOST_PARTS = 64  # rounds or senders whose law is tested apart
 TAILS = (0.3, 0.2, 0.1, 0.01, 1e-3, 1e-4, 1e-5)  # chances of a number further out
 FEWEST_OUTSIDE = 5.0  # expected, for a tail to be tested
-DISTINCT = 20_000  # values whose spacing is looked at
 CONFIDENCE = 0.975  # of a lower bound
-LEAST_DISTINCT = 0.5  # single precision repeats 1 in 2,000 of so many, half precision 9 in 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +71,7 @@ class NoiseTest:
 
 
 def run_tests(
-    samples: Sequence[NoiseSample],
-    other_seed: Sequence[NoiseSample] = (),
-    alpha: float = 0.05,
-    *,
-    same_seed: Sequence[NoiseSample] = (),
+    samples: Sequence[NoiseSample], other_seed: Sequence[NoiseSample] = (), alpha: float = 0.05
 ) -> list[NoiseTest]:
     """Run every test on all the noise of a run.
 
@@ -96,8 +84,6 @@ def run_tests(
         Without it nothing is said of noise that does not depend on the seed.
     alpha : float
         The chance that any of the tests fails a run whose noise is what the ledger says.
-    same_seed : sequence of NoiseSample
-        The noise of the same run, played once more.
 
     Returns
     -------
@@ -107,7 +93,7 @@ def run_tests(
     rows = build_rows(samples)
     if not rows:
         return []
-    return answer_all([*_list_questions(rows, build_rows(other_seed), build_rows(same_seed))], alpha)
+    return answer_all([*_list_questions(rows, build_rows(other_seed))], alpha)
 
 
 def answer_all(questions: Sequence[tuple[str, NoiseHypothesis]], alpha: float) -> list[NoiseTest]:
@@ -146,19 +132,15 @@ def run_recorded_tests(
 
 
 def _list_questions(
-    rows: list[MessageRow], other: list[MessageRow], again: list[MessageRow]
+    rows: Sequence[MessageRow], other: Sequence[MessageRow]
 ) -> Iterator[tuple[str, NoiseHypothesis]]:
     kinds: dict[str, list[MessageRow]] = defaultdict(list)
     for row in rows:
         kinds[row.key.kind].append(row)
-    stacks = {kind: build_stacks(own) for kind, own in kinds.items()}
-    every = [s for own in stacks.values() for s in own]
     for kind, own in kinds.items():
-        for question in (*_list_laws(own, stacks[kind]), *list_relations(stacks[kind])):
+        for question in _list_laws(own):
             yield kind, question
-    if len(kinds) > 1:
-        yield "", ask_between_kinds(every)
-    for question in list_searches(rows, every, other, again):
+    for question in list_searches(rows, other):
         yield "", question
 
 
@@ -188,84 +170,120 @@ def _list_upload_questions(uploads: Sequence[NoisedUpload]) -> Iterator[tuple[st
             )
 
 
-def _list_laws(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Iterator[NoiseHypothesis]:
+def _list_laws(rows: Sequence[MessageRow]) -> Iterator[NoiseHypothesis]:
     yield NoiseHypothesis(
         "amount of noise",
         "every part of the messages got at least the noise that the ledger states",
         "a part of the messages got less noise than the ledger states",
-        partial(measure_amount, rows, stacks),
+        partial(measure_amount, rows),
     )
     yield NoiseHypothesis(
         "law of the noise",
         "the noise has the probability law that the ledger names",
         "the noise has another law than the ledger names, so that the stated limit is that of other noise",
-        partial(measure_law, stacks),
-    )
-    yield NoiseHypothesis(
-        "tails of the noise",
-        "large noise is as frequent as the law that the ledger names makes it",
-        "large noise is more or less frequent than the law that the ledger names makes it",
-        partial(measure_tails, stacks),
-    )
-    yield NoiseHypothesis(
-        "precision of the noise",
-        "the noise is not carried in so few digits that its spacing could give the message away",
-        "the noise is carried in so few digits that its spacing can give the message away",
-        partial(count_coarse, stacks),
-        is_certain=True,
+        partial(measure_law, rows),
     )
 
 
-def measure_amount(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Measured:
+def _iterate_scores(rows: Sequence[MessageRow]) -> Iterator[tuple[MessageRow, NoiseSample, Floats]]:
+    """Every array of every message with its standard normal scores [n] by the declared law."""
+    rng = np.random.default_rng(4)
+    for row in rows:
+        for sample in row.samples:
+            values = np.asarray(sample.values, np.float64).ravel()
+            line = sample.line
+            yield row, sample, standardise(values, line.mechanism, sample.scale, line.resolution, rng)
+
+
+def measure_amount(rows: Sequence[MessageRow]) -> Measured:
     """The least amount of noise of any part: a message, round, sender, array, number, or a crossing of two."""
     from scipy import stats
 
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    rng = np.random.default_rng(4)
-    for row in rows:
+    numbers: dict[tuple[str, int], list[Floats]] = {}  # by array and size: sums of squares, and how many
+    for row, sample, z in _iterate_scores(rows):
         _, round, sender, turn = row.key
-        for sample in row.samples:
-            line, scale = sample.line, sample.scale
-            values = np.asarray(sample.values, np.float64).ravel()
-            z = standardise(values, line.mechanism, scale, line.resolution, rng)
-            total, where = float((z**2).sum()), f"round {round}"
-            message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
-            for family, part in (
-                ("whole", "all messages"),
-                ("rounds", where),
-                ("senders", sender),
-                ("arrays", sample.array),
-                ("messages", message),
-                ("arrays of a round", f"{sample.array}, {where}"),
-                ("arrays of a sender", f"{sample.array}, {sender}"),
-                ("arrays of a message", f"{sample.array}, {message}"),
-            ):
-                parts[family][part][0] += total
-                parts[family][part][1] += z.size
-    for i, stack in enumerate(stacks):
-        z = standardise(
-            stack.units * stack.scales[:, None],
-            stack.mechanism,
-            stack.scales[:, None],
-            stack.resolution * stack.scales[:, None],
-            rng,
-        )
-        for place, total in enumerate((z**2).sum(0)):
-            parts["numbers"][f"number {place} of shape {i}"] = [float(total), float(len(z))]
+        squares, where = z**2, f"round {round}"
+        message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
+        for family, part in (
+            ("whole", "all messages"),
+            ("rounds", where),
+            ("senders", sender),
+            ("arrays", sample.array),
+            ("messages", message),
+            ("arrays of a round", f"{sample.array}, {where}"),
+            ("arrays of a sender", f"{sample.array}, {sender}"),
+            ("arrays of a message", f"{sample.array}, {message}"),
+        ):
+            parts[family][part][0] += float(squares.sum())
+            parts[family][part][1] += z.size
+        own = numbers.setdefault((sample.array, z.size), [np.zeros(z.size), np.zeros(1)])
+        own[0] += squares
+        own[1] += 1
+    families: dict[str, tuple[Iterable[str], Floats, Floats]] = {
+        family: (own, *np.array([*own.values()]).T) for family, own in parts.items()
+    }
+    families["numbers"] = (
+        (f"number {i} of {array}" for array, size in numbers for i in range(size)),
+        np.concatenate([total for total, _ in numbers.values()]),
+        np.concatenate([np.full(total.size, many[0]) for total, many in numbers.values()]),
+    )
     least, text = 1.0, ""
-    for family, own in parts.items():
-        totals, sizes = np.array(list(own.values())).T
-        chances = stats.chi2.cdf(totals, sizes)
+    for family, (names, totals, sizes) in families.items():
+        chances = np.asarray(stats.chi2.cdf(totals, sizes))
         worst = int(np.argmin(chances))
-        chance = min(1.0, float(chances[worst]) * len(own) * len(parts))
+        chance = min(1.0, float(chances[worst]) * len(totals) * len(families))
         if chance <= least or not text:
             least = min(least, chance)
             share = float(np.sqrt(totals[worst] / sizes[worst]))
-            looked = (
-                f"the least of {len(own):,} {family}, {list(own)[worst]}," if family != "whole" else "the whole"
-            )
+            name = next(islice(names, worst, None))
+            looked = f"the least of {len(totals):,} {family}, {name}," if family != "whole" else "the whole"
             text = f"{looked} has {share:.4g} times the stated noise over {int(sizes[worst]):,} numbers"
     return least, f"{text}, p = {least:.2g}"
+
+
+def measure_law(rows: Sequence[MessageRow]) -> Measured:
+    """Kolmogorov's distance from the declared law, as a whole and by round and sender; and tails by counts.
+
+    Noise that is clearly more than declared is no fault, and is left out.
+    """
+    from scipy import stats
+
+    stride = max(1, sum(s.values.size for row in rows for s in row.samples) // MOST_SCORES)
+    parts: dict[str, list[Floats]] = defaultdict(list)
+    for row, _, z in _iterate_scores(rows):
+        if stats.chi2.sf(float((z**2).sum()), z.size) >= LOUD_ARRAY:
+            for part in ("all messages", f"round {row.key.round}", row.key.sender):
+                parts[part].append(z[::stride])
+    chances: list[tuple[float, str]] = []
+    for where, own in parts.items():
+        values = np.concatenate(own)
+        is_loud = stats.chi2.sf(float((values**2).sum()), values.size) < LOUD_PART
+        if values.size < FEWEST_VALUES or is_loud or len(chances) > MOST_PARTS:
+            continue
+        some = values[:: max(1, values.size // MOST_VALUES)]
+        chances.append((float(stats.kstest(some, "norm").pvalue), f"{where}, on {len(some):,} numbers"))
+        if where == "all messages":
+            chances += _count_tails(values)
+    if not chances:
+        return None
+    law = rows[0].samples[0].line.mechanism.replace("_", " ")
+    least, where = min(chances)
+    chance = min(1.0, least * len(chances))
+    return chance, f"of {len(chances):,} parts the furthest from {law} noise is {where}, p = {chance:.2g}"
+
+
+def _count_tails(z: Floats) -> list[tuple[float, str]]:
+    """How many numbers lie in tails of fixed chances, each with its p-value."""
+    from scipy import stats
+
+    found = []
+    for share in TAILS:
+        if share * len(z) >= FEWEST_OUTSIDE:
+            outside = int((np.abs(z) > stats.norm.isf(share / 2)).sum())
+            chance = float(stats.binomtest(outside, len(z), share).pvalue)
+            found.append((chance, f"the tail of {share:g}, which {outside:,} of {len(z):,} numbers reach"))
+    return found
 
 
 def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
@@ -303,61 +321,6 @@ def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
     looked = "the whole" if family == "whole" else f"the shortest of {len(families[family]):,} {family}, {part},"
     least = min(1.0, least)
     return least, f"{looked} is {share:.4g} times as long as the noise would be alone, p = {least:.2g}"
-
-
-def measure_law(stacks: Sequence[Stack]) -> Measured:
-    """Kolmogorov's distance from the declared law, as a whole and by round and sender; and too light tails."""
-    from scipy import stats
-
-    chances: list[tuple[float, str]] = []
-    rng = np.random.default_rng(5)
-    for stack in stacks:
-        z, senders, rounds = stack.by_law, stack.senders, np.array([key.round for key in stack.keys])
-        parts: list[tuple[str, Floats]] = [("all messages", z)]
-        parts += [(f"round {t}", z[rounds == t]) for t in np.unique(rounds)[:MOST_PARTS]]
-        parts += [(str(s), z[senders == s]) for s in np.unique(senders)[:MOST_PARTS]]
-        for where, own in parts:
-            values = own.ravel()
-            if values.size >= FEWEST_VALUES:
-                step = max(1, values.size // MOST_VALUES)
-                some = values[int(rng.integers(step)) :: step]
-                chances.append((float(stats.kstest(some, "norm").pvalue), f"{where}, on {len(some):,} numbers"))
-        if z.size >= FEWEST_FOURTH and z.any():
-            own = z / np.sqrt((z**2).mean())
-            fourth = float((own**4 - 6 * own**2 + 3).mean()) * np.sqrt(z.size / 24)  # Hermite's, of variance 24
-            chances.append((float(stats.norm.cdf(fourth)), f"the fourth moment of {z.size:,} numbers"))
-    law = stacks[0].mechanism.replace("_", " ")
-    return summarise_least(chances, f"of {{tried:,}} parts the furthest from {law} noise is {{where}}")
-
-
-def measure_tails(stacks: Sequence[Stack]) -> Measured:
-    """How many numbers lie in tails of fixed chances."""
-    from scipy import stats
-
-    z = np.concatenate([s.by_law.ravel() for s in stacks])
-    tested = [p for p in TAILS if p * len(z) >= FEWEST_OUTSIDE]
-    if not tested:
-        return None
-    outside = [int((np.abs(z) > stats.norm.isf(p / 2)).sum()) for p in tested]
-    chances = [float(stats.binomtest(n, len(z), p).pvalue) for n, p in zip(outside, tested, strict=True)]
-    worst = int(np.argmin(chances))
-    chance = min(1.0, chances[worst] * len(chances))
-    counted = f"{outside[worst]:,} of {len(z):,} numbers lie in a tail of {tested[worst]:g}"
-    return chance, f"{counted}, p = {chance:.2g}"
-
-
-def count_coarse(stacks: Sequence[Stack]) -> Measured:
-    """Kinds of messages whose noise takes too few values, where no rounding is declared."""
-    shares = []
-    for stack in stacks:
-        values = np.abs(stack.units.ravel()[:DISTINCT]).astype(np.float32)
-        if stack.is_fine and not stack.resolution and len(values) >= 100:
-            shares.append(len(np.unique(values)) / len(values))
-    if not shares:
-        return None
-    return float(
-        sum(s < LEAST_DISTINCT for s in shares)
-    ), f"numbers take {100 * min(shares):.3g} % as many values"
 
 
 def record_tests(

@@ -48,6 +48,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
+from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import Protection
@@ -154,7 +155,7 @@ def audit_bounds(
         for observer in SEES
         for unit in units
     ]
-    doubts = [*list_doubts(case.protections, case.dataset, case.data)]
+    doubts = [*list_doubts(lines, case.dataset, case.data)]
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
         doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows how private they are")
     if player.scale.rounds < player.rounds:
@@ -281,11 +282,11 @@ def _find_other_release(artifacts: Path, worlds: Collection[World]) -> Iterator[
                 return
 
 
-def list_doubts(protections: Sequence[Protection], dataset: Dataset, data: Data) -> Iterator[str]:
-    """Sentences, one for each thing of the code that was taken on trust."""
-    for protection in protections:
-        if not is_shipped(protection):
-            yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
+def list_doubts(lines: Sequence[Release], dataset: Dataset, data: Data) -> Iterator[str]:
+    """Sentences, one for each thing that was taken on trust: the run's own source draws noise of a known law."""
+    noised = (r for r in lines if r.noise_multiplier and r.mechanism in CALCULATED and r.generator != CIPHER)
+    if kinds := sorted({r.kind for r in noised}):
+        yield f"the noise on {', '.join(kinds)} is of a generator of the team's own: its law is declared"
     name = dataset.title
     if not is_shipped(dataset):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
@@ -308,7 +309,7 @@ def _is_normalised_by_itself(data: Data) -> bool:
 def audit_noise(
     case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
 ) -> list[NoiseAuditRecord]:
-    """Play the run twice, and once under another master seed, and test all the noise that it draws.
+    """Play the run, and once more under another master seed, and test all the noise that it draws.
 
     Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
     most `alpha`. Raises whatever the federation's own code raises.
@@ -317,11 +318,11 @@ def audit_noise(
     if not noised:
         return []
     player = RunPlayer(case, limits or PlayLimits())
-    plays = [draw_noise(p, noised) for p in (player, player, player.reseed())]
-    ours, again, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in plays)
-    answers, others = ([s for s in plays[i] if s.line.mechanism not in CALCULATED] for i in (0, 2))
+    plays = [draw_noise(p, noised) for p in (player, player.reseed())]
+    ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in plays)
+    answers, others = ([s for s in plays[i] if s.line.mechanism not in CALCULATED] for i in (0, 1))
     alpha = alpha / 2 if answers else alpha
-    tests = run_tests(ours, other, alpha, same_seed=again)
+    tests = run_tests(ours, other, alpha)
     tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
     records = record_tests(tests, {s.line.kind for s in plays[0]}, noised, delta)
     return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]

@@ -111,9 +111,7 @@ class Scoring:
                 "client": case.clients,
                 "record": int(counts(case.clients, case.examples, case.data).sum(1).max(initial=0)),
             },
-            drawn=case.sampling(None),
             delivered=[int(r.get("delivered", 0)) for r in self._history],
-            phases=[str(r.get("phase", "")) for r in self._history],
             rounds=getattr(case.training, "rounds", 0) if case.simulated else 0,
             witnessed=case.simulated,
         )

@@ -18,9 +18,9 @@ class NoiseAudit(Section):
         blocks: list[Block] = [
             Paragraph(
                 "The run was played again, and the noise that it drew was tested: how much there is, of which "
-                "law, and whether it is fresh and a secret in every message. A test that fails refutes the "
-                "bound. Tests that pass found no fault, which is no proof that there is none. What the "
-                "bounds are worth, and the replay on neighbouring data, stand in the budget."
+                "law, and whether any of it comes twice, or again under another master seed. A test that "
+                "fails refutes the bound. Tests that pass found no fault, which is no proof that there is none. "
+                "What the bounds are worth, and the replay on neighbouring data, stand in the budget."
             ),
             _summarise(result.noise_audits),
         ]

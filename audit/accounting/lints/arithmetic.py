@@ -13,7 +13,6 @@ from fedaudit.reports.result import Severity
 
 CONTINUOUS = ("gaussian", "laplace")
 CRYPTOGRAPHIC = (CIPHER,)
-HALF = ("float16", "bfloat16")
 EVERY_SIMULATION = (
     "Every program that simulates noise has this; it matters where the same program is deployed, and whoever "
     "publishes the bound must state it."
@@ -27,7 +26,6 @@ def l16_floating_point(record: RunRecord) -> Flaw | None:
         for r in record.noised
         if r.mechanism in CONTINUOUS
         and r.precision
-        and r.precision not in HALF
         and not (r.generator in CRYPTOGRAPHIC and r.resolution)  # rounded with the noise, to a public grid
     ]
     if not bad:
@@ -58,20 +56,6 @@ def l17_generator(record: RunRecord) -> Flaw | None:
         f"({CIPHER}).",
         severity=Severity.LOW,
         reason=EVERY_SIMULATION,
-    )
-
-
-def l18_half_precision(record: RunRecord) -> Flaw | None:
-    """Noise is carried in half precision, which leaves few values for it to take."""
-    bad = [r for r in record.noised if r.precision in HALF]
-    if not bad:
-        return None
-    return Flaw(
-        what=f"{describe(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
-        "thousand values where single precision has millions; what was noised follows from which of them occur.",
-        remedy="Add the noise in double precision, and round what is sent once, afterwards.",
-        severity=Severity.HIGH,
-        reason="The noise that the bound counts was not there: half precision leaves it few values.",
     )
 
 

@@ -8,7 +8,6 @@ from fedaudit.audit.accounting.lint import LintResult, RunRecord, check, lints
 from fedaudit.audit.noise_audit.subjects import make_contradiction_subjects, make_lint_subjects
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.subject import make_finding
-from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.reports.bound import Reason, Status
@@ -64,24 +63,12 @@ CORRECT = {
             steps=20,
         )
     ),
-    "central noise under Poisson sampling": run_record(*three(**STAR), drawn=Drawn("poisson", 0.3)),
-    "central noise that varies": run_record(
-        *[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10
-    ),
+    "central noise under Poisson sampling": run_record(*three(**STAR)),
     "noise of the cipher, rounded": run_record(
         *three(precision="float32", generator=CIPHER, resolution=1e-6), witnessed=True
     ),
     "noise of a federation that ran elsewhere": run_record(*three()),
     "no noise at all": run_record(release(mechanism="none", noise_std=0.0, sensitivity=None)),
-    "phases that send kinds of their own": run_record(
-        *[sound(round=t, kind="gan_D") for t in (0, 1)],
-        *[sound(round=t) for t in (2, 3)],
-        sound(round=0, kind="noised_label_dist"),
-        sound(round=2, kind="noised_label_dist"),
-        delivered=[9] * 4,
-        phases=["gan", "gan", "train", "train"],
-    ),
-    "noise from different streams": run_record(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
     "an honest claim": run_record(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
     "nothing": run_record(),
 }
@@ -93,41 +80,20 @@ def test_nothing_fires_on_a_correct_run(name: str) -> None:
 
 
 PLANTED = {
-    "L1": run_record(*three(derived="declared", clipped="", clip_norm=None, clip_of="")),
-    "L1 half the sensitivity": run_record(*three(sensitivity=0.5)),
-    "L2": run_record(
-        *three(claimed_epsilon=8.0, claimed_delta=1e-5, noise_std=math.sqrt(2 * math.log(1.25e5)) / 8)
-    ),
-    "L2 noise / 10": run_record(*three(noise_std=0.4, claimed_epsilon=0.9, claimed_delta=1e-5)),
-    "L3": run_record(*three(unit="record", sensitivity=0.05)),
-    "L4": run_record(*three(**STAR), drawn=Drawn("fixed_without_replacement", 0.3)),
-    "L4 from the answers": run_record(*[sound(round=t, **STAR) for t in range(30)], delivered=[9] * 30),
-    "L5": run_record(*three(participation_seen_by=("server",), sampling="poisson", sample_rate=0.3)),
-    "L5 to the server": run_record(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
-    "L6 a round": run_record(sound(round=0), sound(round=2)),
-    "L6 within a phase": run_record(
-        *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4, phases=["gan"] * 3 + ["train"]
-    ),
-    "L6 steps": run_record(*three(unit="record", clip_of="record", count=1, steps=20)),
-    "L7": run_record(*three(normaliser="private")),
+    "L2": run_record(*three(noise_std=0.4, claimed_epsilon=0.9, claimed_delta=1e-5)),
+    "L2 rounded down": run_record(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
     "L8": run_record(*three(), delta=0.02),
     "L8 vacuous": run_record(*three(), delta=0.9),
-    "L9": run_record(*three(adjacency="replace_one")),
     "L10": run_record(*three(), release(mechanism="none", kind="label_counts", sensitivity=None)),
-    "L11": run_record(*three(stream="noise")),
-    "L12": run_record(*three(threshold="from_data")),
-    "L13": run_record(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
     "L14": run_record(*three(noise_std=0.2)),
     "L15": run_record(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
+    "L15 rounded counts": run_record(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
     "L16": run_record(*three(precision="float32")),
+    "L16 in half precision": run_record(*three(precision="float16")),
     "L16 rounded after an unknown generator": run_record(*three(precision="float32", resolution=1e-6)),
     "L17": run_record(*three(), witnessed=True),
     "L17 named elsewhere": run_record(*three(generator="numpy's PCG64")),
-    "L18": run_record(*three(precision="float16")),
-    "L19": run_record(*three(aggregated=4, observers=("client",)), delivered=[4, 3, 4]),
-    "L20": run_record(*three(aggregated=3, observers=("server", "client"))),
     "L21": run_record(*three(), rounds=5),
-    "L15 rounded counts": run_record(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
 }
 
 
@@ -137,7 +103,7 @@ def test_each_lint_fires_on_its_planted_fault_and_no_other_does(name: str) -> No
 
 
 def test_every_lint_has_a_planted_fault_and_words() -> None:
-    assert list(lints()) == [f"L{i}" for i in range(1, 22)]
+    assert list(lints()) == ["L2", "L8", "L10", "L14", "L15", "L16", "L17", "L21"]
     assert {name.partition(" ")[0] for name in PLANTED} == set(lints())
     for found in (f for b in PLANTED.values() for f in check(b)):
         assert found.flaw.what.endswith(".") and found.flaw.remedy.endswith(".")
@@ -153,9 +119,9 @@ def test_a_bound_that_excludes_nothing_is_named() -> None:
 def test_flaws_and_contradictions_become_findings_with_their_severity() -> None:
     policy = load_policy("default")
     expected = {
-        **dict.fromkeys(("L1", "L3", "L5", "L6", "L9", "L11", "L15", "L18", "L19", "L20"), Severity.HIGH),
-        **dict.fromkeys(("L2", "L4", "L7", "L8", "L12", "L21"), Severity.MEDIUM),
-        **dict.fromkeys(("L10", "L13", "L14", "L16", "L17"), Severity.LOW),
+        "L15": Severity.HIGH,
+        **dict.fromkeys(("L2", "L8", "L21"), Severity.MEDIUM),
+        **dict.fromkeys(("L10", "L14", "L16", "L17"), Severity.LOW),
     }
     for name, planted in PLANTED.items():
         (finding,) = (make_finding(s, policy) for s in make_lint_subjects(planted))
@@ -170,5 +136,5 @@ def test_flaws_and_contradictions_become_findings_with_their_severity() -> None:
 
 
 def test_found_is_a_record() -> None:
-    (found,) = check(PLANTED["L7"])
+    (found,) = check(PLANTED["L17"])
     assert isinstance(found, LintResult) and "in rounds 0 to 2" in found.flaw.what

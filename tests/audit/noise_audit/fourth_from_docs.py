@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.fft import dct
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -27,16 +26,11 @@ from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.data.participation import Drawn, Participation
 from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import Release
 from fedaudit.fl.method import Owned
 from fedaudit.fl.model import Net, State
-from fedaudit.fl.protections.dp_gaussian import DPGaussian
-from fedaudit.fl.recording.noise import NoiseSource, grid_spacing
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
-from fedaudit.fl.wire.noising import change, clip, rebuilt
-from fedaudit.fl.wire.protection import Payload, Sending
 from tests.audit.noise_audit.shared_from_docs import (
     AlwaysTheFirst,
     EverybodyHasTen,
@@ -268,31 +262,6 @@ class NotesOnTheTensor(Rounds):
         noted = deliveries.noting(lambda d: notes.append(getattr(d.message[Kind.HEARTBEAT]["beat"], "note", 0.0)))
         mean = self.average_known(noted, state["model"])
         return state | {"model": blend(state["model"], mean, 1 / (1 + sum(notes) / len(notes)))}
-
-
-class TurnsOneNoise(DPGaussian):
-    """Wrong towards the server: the clients of a round share one noise, turned for each by a rotation that
-    everybody knows, so that no number comes twice and all are known to whoever knows one."""
-
-    def apply(self, sending: Sending) -> None:
-        self.sending = sending
-        super().apply(sending)
-
-    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
-        sent = super()._add_noise(payload, base, noise, line)
-        clipped = change(clip(payload, base, self.config.clip_norm), base)
-        drawn = torch.cat([(v - clipped[k]).flatten() for k, v in change(sent, base).items()]).double()
-        kept: dict[int, Tensor] = self.__dict__.setdefault("kept", {})
-        signs = np.random.default_rng(self.sending.sender.index).choice([-1.0, 1.0], len(drawn))
-        first = kept.setdefault(self.sending.round, drawn).numpy()
-        turned = torch.from_numpy(dct(first * signs, norm="ortho"))
-        pieces = torch.split(turned, [v.numel() for v in clipped.values()])
-        spacing = grid_spacing(line.noise_std)
-        moved = {
-            k: (((v.double() + n.reshape(v.shape)) / spacing).round() * spacing).to(v)
-            for (k, v), n in zip(clipped.items(), pieces, strict=True)
-        }
-        return rebuilt(payload, base, moved)
 
 
 # Data of one client in the uploads of another ----------------------------------------------------------------

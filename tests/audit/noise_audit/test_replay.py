@@ -154,18 +154,31 @@ def test_what_the_run_s_own_seed_spares_is_found_under_another(unit: str) -> Non
     assert result.pair.endswith("under another master seed")
 
 
+@pytest.mark.parametrize("name", ["TakesHalfBack", "KeepsTheFirstNoise"])
+def test_noise_of_the_run_s_source_is_credited_as_it_was_drawn_and_no_further(name: str) -> None:
+    result = check("server", **own(name))
+    assert result.status == "refuted" and "no line of the ledger allows it" in result.reason
+
+
+def test_noise_that_nobody_saw_drawn_leaves_a_bound_declared() -> None:
+    result = check("server", **own("OwnNoise"))
+    assert result.status == "declared"
+    assert result.reason == "The noise on local_model is of a generator of the team's own: its law is declared."
+
+
 def test_a_release_without_a_line_is_refuted() -> None:
     result = check("server", **own("ListsEveryOther"))
     assert result.status == "refuted" and result.round == 1
 
 
 FIXED = {"federation": {"availability": {"name": "uniform", "count": 3}}}
-LAW_DECLARED = ("a team's own", "a team's own, to others")  # nobody else knows what law its noise has
+LAW_DECLARED = ("a team's own", "a team's own, to others")  # nobody saw their noise drawn
 RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("noise of each client", "server", "client", {"protections": [GAUSSIAN]}),
     ("in a network", "server", "client", {"protections": [GAUSSIAN], "federation": {"model": "mlp"}}),
     ("a team's own", "server", "client", own("OwnNoise")),
     ("a team's own, to others", OTHERS, "client", own("OwnNoise")),
+    ("a team's own clip, noise of the run's source", "server", "client", own("HasItsNoiseDrawn")),
     ("on the mean, everybody", OTHERS, "client", {"protections": [CENTRAL]}),
     (
         "on the mean, by coins",
@@ -408,9 +421,9 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     case = make_case(protections=[GAUSSIAN])
     mean = tuple(case.data.train.x.mean((0, 2, 3), dtype=np.float64).tolist())
     case.__dict__["data"] = replace(case.data, mean=mean)
-    assert not [*list_doubts(case.protections, case.dataset, case.data)]
+    assert not [*list_doubts((), case.dataset, case.data)]
     monkeypatch.setattr(type(case.dataset), "holds", "private")
-    [doubt] = list_doubts(case.protections, case.dataset, case.data)
+    [doubt] = list_doubts((), case.dataset, case.data)
     assert "as if that were public" in doubt
 
 
@@ -431,7 +444,7 @@ def test_a_record_that_moves_another_client_s_release_is_refuted() -> None:
 def test_answers_at_random_are_declared_and_no_difference_that_nothing_allows() -> None:
     protections = [GAUSSIAN, {"name": f"{WRONG}AnswersAtRandom"}]
     result = check("server", **method(f"{WRONG}TellsABit", rounds=2), protections=protections)
-    assert result.status == "declared" and "answers at random are sent as cluster_id" in result.reason
+    assert result.status == "declared" and "nswers at random are sent as cluster_id" in result.reason
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

@@ -74,26 +74,6 @@ class SeedOfTheMessage(Seeded):
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
 
-class OperatingSystem(Wrong):
-    def generator(self) -> torch.Generator:
-        rng = torch.Generator()
-        rng.seed()
-        return rng
-
-
-class GlobalGenerator(Wrong):
-    def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
-        return torch.randn(v.shape)
-
-
-class PartlyPublic(Wrong):
-    """Half of the variance comes from a seed that everybody knows."""
-
-    def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
-        known = torch.Generator().manual_seed(v.numel())
-        return (torch.randn(v.shape, generator=rng) + torch.randn(v.shape, generator=known)) / math.sqrt(2)
-
-
 class ClipPerTensor(Wrong):
     def clipped(self, arrays: Payload) -> Payload:
         return {k: v * min(1.0, CLIP / max(float(v.norm()), 1e-12)) for k, v in arrays.items()}
@@ -173,16 +153,6 @@ class OneVectorForTwoKinds(Seeded):
         return self.sending.rng.initial_seed()
 
 
-class PartlySharedByKinds(Wrong):
-    """Two thirds of the variance of each kind are the same draws, of which no number comes out twice."""
-
-    def noised(self, arrays: Payload) -> Payload:
-        shared = torch.Generator().manual_seed(self.sending.rng.initial_seed() % 10**9 + 1)
-        rng, spread = self.generator(), CLIP * Z
-        both = {k: (self.draw(v, shared), self.draw(v, rng)) for k, v in arrays.items()}
-        return {k: arrays[k] + ((2 / 3) ** 0.5 * a + (1 / 3) ** 0.5 * b) * spread for k, (a, b) in both.items()}
-
-
 class SameInEveryRow(Wrong):
     def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
         row = torch.randn(v.shape[1:] if v.dim() > 1 else v.shape, generator=rng)
@@ -217,11 +187,6 @@ class SometimesNothing(Wrong):
         return torch.randn(v.shape, generator=rng) * there
 
 
-class HalfPrecision(Wrong):
-    def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
-        return torch.randn(v.shape, generator=rng).half().float()
-
-
 class Truncated(Wrong):
     def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
         return torch.randn(v.shape, generator=rng).clamp(-3, 3)
@@ -230,11 +195,6 @@ class Truncated(Wrong):
 class Uniform(Wrong):
     def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
         return (torch.rand(v.shape, generator=rng) - 0.5) * math.sqrt(12)
-
-
-class TwelveUniforms(Wrong):
-    def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
-        return torch.rand((12, *v.shape), generator=rng).sum(0) - 6
 
 
 class OfLowRank(Wrong):
@@ -257,16 +217,6 @@ class CancelsOverRounds(Wrong):
         last = self.before.get(place, {k: torch.zeros_like(v) for k, v in fresh.items()})
         self.before[place] = fresh
         return {k: v + CLIP * Z * (fresh[k] - last[k]) / math.sqrt(2) for k, v in arrays.items()}
-
-
-class AlongTheMessageOnly(Wrong):
-    """Noise everywhere but in the direction of the message."""
-
-    def noised(self, arrays: Payload) -> Payload:
-        noise = {k: torch.randn(v.shape, generator=self.sending.rng) * CLIP * Z for k, v in arrays.items()}
-        length = max(norm(arrays, 2), 1e-12)
-        along = sum(float((noise[k] * v).sum()) for k, v in arrays.items()) / length
-        return {k: v + noise[k] - along * v / length for k, v in arrays.items()}
 
 
 class InProportionToTheNorm(Wrong):
@@ -307,43 +257,3 @@ class SendsItsSeed(Wrong):
         seed = torch.tensor(sending.rng.initial_seed())
         super().apply(sending)
         sending.message[Kind.LOCAL_MODEL] = sending.message[Kind.LOCAL_MODEL] | {"seed": seed}
-
-
-WRONG: dict[type[Wrong], str] = {
-    SeedOfRoundAndClient: "noise that anybody can compute",
-    SeedOfTheMessage: "noise that anybody can compute",
-    PartlyPublic: "noise that anybody can compute",
-    OperatingSystem: "noise from the run's streams",
-    GlobalGenerator: "noise from the run's streams",
-    ClipPerTensor: "sensitivity in the run's own shape",
-    ClipPerRow: "sensitivity in the run's own shape",
-    ClipOfLargeTensorsOnly: "sensitivity in the run's own shape",
-    ClipOfTheModelNotOfItsChange: "sensitivity in the run's own shape",
-    ClipInEveryNumber: "sensitivity in the run's own shape",
-    ClipFromTheSecondRound: "sensitivity in the run's own shape",
-    NoClipForOneClient: "sensitivity in the run's own shape",
-    WeightedByExamples: "sensitivity in the run's own shape",
-    ClipAfterTheNoise: "amount of noise in the payload",
-    EveryFifthRoundAgain: "noise used twice",
-    NeighboursShare: "noise used twice",
-    OneVectorForTwoKinds: "noise used twice",
-    PartlySharedByKinds: "independence between kinds",
-    SameInEveryRow: "noise used twice",
-    SmallerInLateRounds: "amount of noise in rounds",
-    SmallerForOneClient: "amount of noise in clients",
-    OneTensorBare: "amount of noise in arrays",
-    EveryThirdNumberBare: "amount of noise in numbers",
-    SometimesNothing: "amount of noise in messages",
-    HalfPrecision: "precision of the noise",
-    Truncated: "tails of the noise in the payload",
-    Uniform: "shape of the noise in the payload",
-    TwelveUniforms: "tails of the noise in the payload",
-    OfLowRank: "rank of the noise",
-    CancelsOverRounds: "sums of noise",
-    AlongTheMessageOnly: "sensitivity in the run's own shape",
-    InProportionToTheNorm: "sensitivity in the run's own shape",
-    InProportionToTheExamples: "sensitivity in the run's own shape",
-    SensitivityHalved: "sensitivity in the run's own shape",
-    AdjacencyMistaken: "sensitivity in the run's own shape",
-    ListsOneKind: "everything sent is listed",
-}

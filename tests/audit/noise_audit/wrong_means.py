@@ -58,12 +58,3 @@ class SeedOfTheRound(WrongMean):
         self.drawn = getattr(self, "drawn", {})
         made = torch.Generator().manual_seed(averaging.round)
         return self.drawn.setdefault(averaging.round, made)
-
-
-WRONG_MEANS: dict[type[WrongMean], str] = {
-    DividesByThoseWhoCame: "sensitivity in the run's own shape",
-    LessWhereMoreCame: "amount of noise in rounds",
-    NothingInEmptyRounds: "amount of noise in rounds",
-    LessInTheLastRound: "amount of noise in rounds",
-    SeedOfTheRound: "noise that anybody can compute",
-}

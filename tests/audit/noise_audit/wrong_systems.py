@@ -253,6 +253,30 @@ class OwnNoise(DPGaussian):
         ]
 
 
+class HasItsNoiseDrawn(OwnNoise):
+    """Right: clips a message by itself, and the run's own source draws the noise."""
+
+    def noised(self, arrays: Payload, sending: Sending) -> Payload:
+        [line] = self.lines(sending)
+        return sending.noise.release(line, arrays)
+
+
+class TakesHalfBack(HasItsNoiseDrawn):
+    """Takes half of that noise away again."""
+
+    def noised(self, arrays: Payload, sending: Sending) -> Payload:
+        return {k: (v + arrays[k]) / 2 for k, v in super().noised(arrays, sending).items()}
+
+
+class KeepsTheFirstNoise(HasItsNoiseDrawn):
+    """Adds a client's noise of the first round in all later ones."""
+
+    def noised(self, arrays: Payload, sending: Sending) -> Payload:
+        noised, kept = super().noised(arrays, sending), self.__dict__.setdefault("kept", {})
+        first = kept.setdefault(str(sending.sender), {k: v - arrays[k] for k, v in noised.items()})
+        return {k: v + first[k] for k, v in arrays.items()}
+
+
 class ClipsEachArray(OwnNoise):
     """Clips every array alone and declares the clip of one."""
 

@@ -38,6 +38,8 @@ class Seen(NamedTuple):
     lints: list[str]
     noise: list[str]
     not_audited: list[str]
+    has_own_generator: bool  # whether a lint says that noise is not of the run's own source
+    verified: list[str]  # observers of bounds that the replay verified
 
     @property
     def named(self) -> bool:
@@ -54,6 +56,7 @@ def audited(plugin: str, folder: Path, replace: dict[str, str] | None = None, se
     run = RunDir.create(folder / "out")
     execute(run, load(folder / "config.yaml"), PHASES, lambda *_: None, skip_finished=False)
     result = AuditResult.model_validate_json(run.audit.read_bytes())
+    checks = EvidenceFolder(run.path).bound_checks
     return Seen(
         verifier=[f.id.removeprefix("ledger-") for f in result.findings if f.id.startswith("ledger-")],
         lints=[
@@ -62,6 +65,8 @@ def audited(plugin: str, folder: Path, replace: dict[str, str] | None = None, se
             if f.id.startswith("lint-") and (name := f.id.removeprefix("lint-")) not in FLOATING
         ],
         noise=[c.name for a in result.noise_audits for c in a.checks if not c.passed]
-        + [f"{c.place}: {c.reason}" for c in EvidenceFolder(run.path).bound_checks if c.status == "refuted"],
+        + [f"{c.place}: {c.reason}" for c in checks if c.status == "refuted"],
         not_audited=[a.not_audited for a in result.noise_audits if a.not_audited],
+        has_own_generator=any(f.id == "lint-L17" for f in result.findings),
+        verified=[c.observer for c in checks if c.status == "verified"],
     )

@@ -131,11 +131,3 @@ class FromTheStart(Noising):
             sending.rng.set_state(state)
             out[name] = value + self.noise(name, value, sending)
         return out
-
-
-class SeedOfAThousand(Noising):
-    """A fresh generator with one of a thousand seeds for each message: a thousand guesses find the noise."""
-
-    def sent(self, clipped: Payload, sending: Sending) -> Payload:
-        own = torch.Generator().manual_seed(int(torch.randint(1000, (1,), generator=sending.rng)))
-        return {k: v + torch.randn(v.shape, generator=own) * self.std for k, v in clipped.items()}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
-from fedaudit.fl.wire.protection import Payload, Protection, Sending
+from fedaudit.fl.wire.protection import Protection, Sending
 from tests.audit.wrong_protections.base import Noising
 
 
@@ -47,16 +47,6 @@ class CoinNoise(Noising):
 
     def noise(self, name: str, value: Tensor, sending: Sending) -> Tensor:
         return (torch.randint(0, 2, value.shape, generator=sending.rng) * 2 - 1) * self.std
-
-
-class RadiusNoise(Noising):
-    """A direction at random and the length exactly z C sqrt(d): variance right, the length tells ||v + n||."""
-
-    def sent(self, clipped: Payload, sending: Sending) -> Payload:
-        drawn = {k: self.noise(k, v, sending) for k, v in clipped.items()}
-        length = sum(float(n.pow(2).sum()) for n in drawn.values()) ** 0.5
-        right = self.std * sum(n.numel() for n in drawn.values()) ** 0.5
-        return {k: v + drawn[k] * right / length for k, v in clipped.items()}
 
 
 class OneSidedCounts(Protection):
