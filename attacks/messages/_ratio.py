@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 ALONE = 1.05  # people who are as good as one: the ratio of one has no end
-RIDGE = 0.1  # of the mean variance along auxiliary people; .03 to .3 differ by .01 in AUC
+FEWEST = 20.0  # people behind a message, where their number is not told
+RIDGE = 0.3  # of the mean variance along auxiliary people; .03 to .3 differ by .01 in AUC
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,17 @@ class Whitened:
         return np.asarray(nnls(self.means.T, message / length)[0] * length)
 
     def score(self, message: Values, mixture: Values, examples: float, psi: Values, labels: Labels) -> Values:
-        """[m] of people with psi [m, D], in a message [D] with this mixture [c] of so many people."""
+        """[m] of people with psi [m, D], in a message [D] with this mixture [c] of so many people.
+
+        Where their number is not told (0), it is as many as leave messages as far from the mixture as this one.
+        """
         size = float(mixture.sum())
         if size <= 0:
             return np.zeros(len(psi))
         apart = psi - self._find_means(labels)
         left = (message - mixture @ self.means) / size
-        return np.asarray(apart @ self._weigh(left) - self._measure(apart) / (2 * max(examples, 1.0)))
+        n = examples or max(FEWEST, self.width / max(float(self._measure(left[None])[0]), 1e-12))
+        return np.asarray(apart @ self._weigh(left) - self._measure(apart) / (2 * n))
 
     def score_mean(self, message: Values, mean: Values, examples: float, psi: Values) -> Values:
         """[m] log ratios of N(d / n, C (n - 1) / n^2) to N(0, C / n), of people with psi [m, D].

@@ -103,7 +103,7 @@ class UpdateReader:
         for message in heard:
             target = _require(message.target)
             change = plays.compress(plays.flatten(target.change()))
-            mixture, n = self._whitened.find_mixture(change), float(message.examples or ASSUMED)
+            mixture, n = self._whitened.find_mixture(change), float(message.examples)
             self._messages.append((change, mixture, n))
             self._weights.append(plays.flatten(target.weights))
 
@@ -233,7 +233,7 @@ class StateReader:
         whitened, here = self._whitened[Form.WHOLE], {n: self._message[n].reshape(1, -1) for n in names}
         message = self._join(here, names)[0]
         mixture = whitened.find_mixture(message)
-        return whitened.score(message, mixture, self._examples, self._join(psi, names), labels)
+        return whitened.score(message, mixture, float(self._heard.examples), self._join(psi, names), labels)
 
     def _compare_class(self, names: Sequence[str], psi: Blocks, label: int) -> Values:
         """Log ratios [m] in the rows of a class; NaN where there are none."""
@@ -244,7 +244,7 @@ class StateReader:
         message, place = self._join(here, names)[0], int(np.searchsorted(whitened.classes, label))
         table = self._message[names[0]].reshape(self._classes, -1)
         listed = max(1, int((np.isfinite(table).all(axis=1) & (table != 0).any(axis=1)).sum()))
-        n = self._heard.of_class(label) or self._examples / listed
+        n = self._heard.of_class(label) or (self._heard.examples or ASSUMED) / listed
         return whitened.score_mean(message / self._size, whitened.means[place], n, rows)
 
     @cached_property
@@ -258,10 +258,6 @@ class StateReader:
                 along, size = along + float(mean @ row), size + float(mean @ mean)
         found = along / size if size else 1.0
         return 1.0 if found <= 0 or abs(np.log(found)) < np.log(MEAN) else found
-
-    @property
-    def _examples(self) -> float:
-        return float(self._heard.examples or ASSUMED)
 
     def _find_nearest(self, name: str, psi: Values) -> Values:
         """[m] minus the squared distance to the nearest row, in deviations of auxiliary people."""

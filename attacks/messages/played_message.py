@@ -85,7 +85,7 @@ class PlayedMessage(Attack):
         )
         rounds: AtLeastOne = Field(
             default=3,
-            description="newest rounds of which all that is no update is played, where it tells of people",
+            description="newest rounds in which messages besides updates are played",
         )
         people: AtLeastOne = Field(default=5000, description="people of all clients who are tested, about")
         held_out: AtLeastOne = Field(
