@@ -72,7 +72,7 @@ class PlayedMessage(Attack):
         "of several people",
         remedy="send less: nothing of single people, or a sum over many of them with calibrated noise; aggregate "
         "messages securely",
-        effort=Effort(seconds=30, grows=("network", "clients", "rounds"), examples=5),
+        effort=Effort(seconds=60, grows=("network", "clients"), examples=5),
     )
 
     @settings
