@@ -16,7 +16,6 @@ from fedaudit.audit.case.run_folder import sha256
 
 SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are about it
 LOCK = ".lock"
-BOM = "bom.cdx.json"
 CELLS = ("variants", "matrix", "absence")  # folders of run folders
 FOLDERS = ("artifacts", "evidence", "checkpoint")  # folders of a run folder
 OWN = (
@@ -25,7 +24,6 @@ OWN = (
     "chain.json",
     SEAL,
     TOKEN,
-    BOM,
     LOCK,
     "checkpoint/*",
     "artifacts/*.safetensors",

@@ -101,7 +101,7 @@ def verify(
     waivers: Waivers = None,
     digest: Annotated[str, typer.Option(help="of content or record, that you were given apart from it")] = "",
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
-    authority: Annotated[Optional[Path], typer.Option(help="certificate of who stamped the seal, PEM")] = None,  # noqa: UP045
+    authority: Annotated[Optional[Path], typer.Option(help="root certificate of who stamped the seal, PEM")] = None,  # noqa: UP045
     seal: Annotated[Optional[Path], typer.Option(help="seal.json: is the file RUN the model of it?")] = None,  # noqa: UP045
     replay: Annotated[bool, typer.Option("--replay", help="make the run again and judge what comes out")] = False,
     attest: Annotated[Optional[Path], typer.Option(help="write your own attestation to this file")] = None,  # noqa: UP045
@@ -192,20 +192,20 @@ def _check_seal(run: Path, key: Path | None) -> "Statement | None":
 
 def _check_timestamp(run: Path, statement: "Statement | None", authority: Path | None) -> str:
     """By whose word the seal was there, and when, as a line."""
-    from fedaudit.audit.attestation.record import SEAL, TOKEN
-    from fedaudit.audit.attestation.timestamp import check_timestamp
+    from fedaudit.audit.attestation.record import TOKEN
+    from fedaudit.audit.attestation.seal import read_timestamp
 
     if authority is None or statement is None:
         if authority is not None:
             raise UserError("a time-stamp is about a seal", hint="add --key KEY.pub.pem")
         return "  time: by the signer's clock; --authority CERTIFICATE checks seal.tsr, a time-stamp (RFC 3161)"
-    stamp = check_timestamp(run / TOKEN, (run / SEAL).read_bytes(), authority)
-    if stamp.at + CLOCKS_DIFFER < datetime.fromisoformat(statement.record.at):
+    at = read_timestamp(run / TOKEN, authority)
+    if at + CLOCKS_DIFFER < datetime.fromisoformat(statement.record.at):
         raise UserError(
-            f"{run / TOKEN} is of {stamp.at.isoformat()}, before the seal was made by its own words",
+            f"{run / TOKEN} is of {at.isoformat()}, before the seal was made by its own words",
             hint="do not believe the time of this seal",
         )
-    return f"  time: it was there at {stamp.at.isoformat()}, by {stamp.authority}"
+    return f"  time: it was there at {at.isoformat()}, by a time-stamp"
 
 
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":
