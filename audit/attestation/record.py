@@ -18,16 +18,7 @@ SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are abo
 LOCK = ".lock"
 CELLS = ("variants", "matrix", "absence")  # folders of run folders
 FOLDERS = ("artifacts", "evidence", "checkpoint")  # folders of a run folder
-OWN = (
-    "config.yaml",
-    "phases.json",
-    "chain.json",
-    SEAL,
-    TOKEN,
-    LOCK,
-    "checkpoint/*",
-    "artifacts/*.safetensors",
-)
+OWN = ("config.yaml", "phases.json", "chain.json", SEAL, TOKEN, LOCK, "checkpoint/*", "artifacts/*.safetensors")
 
 
 def name_in_run(name: str) -> str:

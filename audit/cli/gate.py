@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
-from fedaudit.audit.attestation.chain import policy_digest
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
-from fedaudit.audit.settings.resolve import digest_files, resolve
+from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
@@ -25,6 +23,7 @@ from fedaudit.reports.result import AuditResult, Severity
 
 if TYPE_CHECKING:
     from fedaudit.audit.attestation.seal import Statement
+    from fedaudit.audit.phases.review import Review
 
 MOST_STRANGERS = 5
 NOT_REPLAYED = (
@@ -54,7 +53,7 @@ class Judged:
 
     folder: RunDir
     config: Config
-    review: Review
+    review: "Review"
     terms: Terms
     required: tuple[str, ...]
 
@@ -76,18 +75,14 @@ class Judged:
 @sharing()
 def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     """Raises UserError for the first thing in the folder that is not what such a run leaves."""
+    from fedaudit.audit.phases.review import review
+
     needed = reviewer_files.read_requirements(reviewer.require)
     waivers = reviewer_files.read_waivers(reviewer.waivers)
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
-    made = None  # one that was made here before, where it decides all that is asked
-    if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder.path, lambda: digest_files(config), policy_digest(policy) if policy else "")
-    if made is None:
-        from fedaudit.audit.phases.review import review
-
-        made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
+    made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
     before = None
     if reviewer.baseline is not None:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)

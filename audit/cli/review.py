@@ -101,7 +101,9 @@ def verify(
     waivers: Waivers = None,
     digest: Annotated[str, typer.Option(help="of content or record, that you were given apart from it")] = "",
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
-    authority: Annotated[Optional[Path], typer.Option(help="root certificate of who stamped the seal, PEM")] = None,  # noqa: UP045
+    authority: Annotated[
+        Path | None, typer.Option(help="root certificate of who stamped the seal, PEM")
+    ] = None,
     seal: Annotated[Optional[Path], typer.Option(help="seal.json: is the file RUN the model of it?")] = None,  # noqa: UP045
     replay: Annotated[bool, typer.Option("--replay", help="make the run again and judge what comes out")] = False,
     attest: Annotated[Optional[Path], typer.Option(help="write your own attestation to this file")] = None,  # noqa: UP045

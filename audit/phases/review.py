@@ -7,6 +7,7 @@ from evidence/, unless they run again (audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.reviewed import Review
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -37,9 +37,22 @@ from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
-from fedaudit.reports.result import Finding
+from fedaudit.reports.result import AuditResult, Finding
 
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What the reviewer's own machine makes of a folder."""
+
+    result: AuditResult  # under the reviewer's policy
+    content: str  # digests of the folder (audit/attestation/record.py)
+    record: str
+    scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
+    reports: tuple[str, ...]  # names of the folder's reports
+    is_rendered: bool  # whether they were rendered here once more, to the same bytes
+    strangers: tuple[str, ...]  # files that no phase wrote
 
 
 @sharing()
@@ -56,11 +69,8 @@ def review(
         raise UserError(problem, hint=DO_NOT)
     variants = Variants(run, config)
     audits = variants.read_results()
-    reviews = {
-        variant.name: review(variants.locate(variant), variants.configure(variant), policy, render=render)
-        for variant, audited in audits
-        if audited is not None
-    }
+    for variant in (variant for variant, audited in audits if audited is not None):
+        review(variants.locate(variant), variants.configure(variant), policy, render=render)
     confirmed = Scoring(run, config).confirm()
     content, record = chain.read_chain(run.path).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
@@ -85,7 +95,6 @@ def review(
         reports=reports,
         is_rendered=render,
         strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner)),
-        variants=reviews,
     )
 
 
