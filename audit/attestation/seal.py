@@ -35,7 +35,7 @@ from fedaudit.reports.result import AuditResult
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
-SIGNED_FILES = ("audit.json", "config.yaml", "chain.json", "phases.json", "environment.json")
+SIGNED_FILES = ("audit.json", "config.yaml", "chain.json", "phases.json", "environment.json", "policy.json")
 NOTHING = "none"
 RESULTS = {Word.READY: "PASSED", Word.WITH_CONDITIONS: "WARNED", Word.NOT_READY: "FAILED"}
 ASK = "do not decide from this folder; ask for the one that was sealed"
@@ -178,7 +178,8 @@ def read_timestamp(token: Path, authority: Path) -> datetime:
         response = rfc3161_client.decode_timestamp_response(token.read_bytes())
         verifier = rfc3161_client.VerifierBuilder().add_root_certificate(root).build()
         verifier.verify_message(response, token.with_name(SEAL).read_bytes())
-        return response.tst_info.gen_time
+        at: datetime = response.tst_info.gen_time
+        return at
     except (OSError, ValueError, rfc3161_client.VerificationError) as error:
         raise UserError(
             f"{token} is no time-stamp of the seal by the authority of {authority}: {error!s:.200}",
@@ -201,7 +202,12 @@ def check_files(folder: Path, statement: Statement) -> None:
         raise UserError(
             f"{folder / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", chain.read_chain(folder).content()), ("record", digest_record(folder))):
+    require_digests(folder, statement, chain.read_chain(folder).content(), digest_record(folder))
+
+
+def require_digests(folder: Path, statement: Statement, content: str, record: str) -> None:
+    """Raises UserError where these digests of the folder are not those that were sealed."""
+    for name, now_is in (("content", content), ("record", record)):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{folder} is not the folder that was sealed: the digest of its {name} differs", hint=ASK

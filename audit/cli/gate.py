@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
+from fedaudit.audit.attestation.earlier import is_earlier
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import Config
@@ -18,6 +19,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Severity
 
@@ -65,11 +67,13 @@ class Judged:
         """Give the verdict of a result of this federation under the same terms; without any it has its own."""
         if not self.terms.has_any:
             return
+        from fedaudit.audit.phases.result_file import read_policy
         from fedaudit.audit.verdict.decision import decide
 
         result.questions = accept_cells(result.questions, self.terms)
         result.rule_questions = accept_cells(result.rule_questions, self.terms)
-        result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
+        own = load_policy(policy) if policy else read_policy(self.folder)
+        result.decision = decide(result, own, self.terms)
 
 
 @sharing()
@@ -81,6 +85,11 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     waivers = reviewer_files.read_waivers(reviewer.waivers)
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
+    if is_earlier(folder.path):
+        raise UserError(
+            f"{path} was made by an earlier version of fedaudit, in another form",
+            hint="`fedaudit check` and `fedaudit verify --key PUBLIC` say what it was judged to be",
+        )
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
     made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
     before = None
@@ -114,7 +123,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
 def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: bool = False) -> Iterator[str]:
     """By which policy, what is signed and by whom, and what is the owner's word alone, as lines."""
     policy, made, review = judged.result.policy, judged.result.reproduction, judged.review
-    yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}"
+    yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}, {policy.owner}"
     if review.scored_by:
         yield f"the folder's own verdict is by policy {review.scored_by}"
     fixed = "not pre-registered: the attacks ran before this policy was chosen"
@@ -131,11 +140,14 @@ def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: 
         yield f"{who}: messages, models, accuracies, and the noise that was drawn"
         yield NOT_REPLAYED
     if review.reports:
-        names = ", ".join(review.reports)
-        if review.is_rendered:
-            yield f"{names}: rendered here once more, to the same bytes"
-        else:
+        names, others = ", ".join(review.reports), review.others
+        if others is None:
             yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
+        elif others:
+            names = ", ".join(others)
+            yield f"{names}: not what this audit renders to here; `fedaudit phase report` writes your own"
+        else:
+            yield f"{names}: rendered here once more, to the same bytes"
     if statement is None and (judged.folder.path / SEAL).exists():
         yield f"{SEAL}: not checked, and nothing here rests on it; `fedaudit verify --key PUBLIC` checks it"
     if review.strangers:
