@@ -1,7 +1,7 @@
 """Make a golden folder: a small audit, sealed, as this version leaves it. `python -m tests.golden.make NAME`.
 
-It is kept as it is made: tests/golden/NAME/run beside the public key of who sealed it, whose private key is thrown
-away. Later versions judge it for ever (tests/golden/test_golden.py): none is made anew in place of another.
+It is kept as it is made: tests/golden/NAME/run beside the public key of who sealed it, whose private key is
+thrown away. Later versions judge it for ever (tests/golden/test_golden.py): none is made anew in place of another.
 """
 
 import shutil
@@ -19,10 +19,17 @@ HERE = Path(__file__).parent
 CONFIGS = {
     "counts": """
 title: Golden folder
-federation: {dataset: digits, train_limit: 60, test_limit: 20, clients: 2, availability: full, model: logreg}
-method: {name: fedavg, rounds: 1, local_epochs: 1}
+federation:
+  dataset: digits
+  train_limit: 60
+  test_limit: 20
+  clients: 2
+  availability: full
+  model: {name: mlp, hidden: [8]}
+  holdout: {auxiliary: 0.3, reference: 0.2}
+method: {name: rebafl, rounds: 1, local_epochs: 1}
 workers: 0
-attacks: [example_numbers, label_counts_from_update]
+attacks: [class_list, count_recovery]
 noise_audit: {play: false}
 report: [markdown]
 variants: []

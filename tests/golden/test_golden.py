@@ -1,9 +1,10 @@
 """Folders that earlier versions left: sealed, kept as they were made, and judged for ever.
 
-An upgrade may say things in other words. It may not void an audit: a folder of today's form is derived again, of an
-earlier form digests and seal hold.
+An upgrade may say things in other words. It may not void an audit: a folder of today's form is derived again, of
+an earlier form digests and seal hold.
 """
 
+import dataclasses
 import json
 import re
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.attestation import earlier
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.verdict import decision, policy
@@ -59,8 +60,7 @@ def test_a_golden_folder_gets_the_verdict_that_it_had(command: str, name: str, f
 
 
 def reword_title(patch: pytest.MonkeyPatch) -> None:
-    card = LabelCountsFromUpdate.card
-    patch.setattr(LabelCountsFromUpdate, "card", card.__class__(**vars(card) | {"title": "Another headline"}))
+    patch.setattr(CountRecovery, "card", dataclasses.replace(CountRecovery.card, title="Another headline"))
 
 
 def reword_sentence(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_version_with_another_policy_judges_by_that_and_names_the_one_that_the
     assert "as fedaudit ships it" in done.stdout
 
 
-def test_a_changed_copy_of_our_policy_is_the_owners_own_whatever_it_is_called(folder: Path) -> None:
+def test_a_changed_copy_of_our_policy_is_the_owners_own_whatever_it_is_called() -> None:
     default = policy.load_policy("default")
     lax = default.model_copy(update={"version": "0"})
     assert default.owner == "as fedaudit ships it" and lax.name == "default" and lax.owner == "the owner's own"
@@ -133,12 +133,7 @@ def test_of_an_earlier_form_the_word_is_printed_and_counts_by_its_signer_alone(
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize(
     "file",
-    [
-        "audit.json",
-        "ledger.jsonl",
-        "evidence/00-example_numbers.json",
-        "artifacts/r00000/client-0.uplink.safetensors",
-    ],
+    ["audit.json", "ledger.jsonl", "evidence/00-class_list.json", "artifacts/r00000/client-0.uplink.safetensors"],
 )
 def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, folder: Path) -> None:
     path = folder / "run" / file
