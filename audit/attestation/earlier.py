@@ -55,7 +55,7 @@ def read_earlier(folder: Path, statement: Statement | None) -> EarlierAudit:
     run = RunDir(folder)
     try:
         links = run.read_json(run.chain)["links"]
-        for problem in _find_changes(run, links):
+        for problem in _find_changes(folder, links):
             raise UserError(problem, hint=HINT)
         content = of_value({name: _digest(link) for name, link in links.items() if name != "report"})
         decision = run.read_json(run.audit)["decision"]
@@ -71,8 +71,9 @@ def read_earlier(folder: Path, statement: Statement | None) -> EarlierAudit:
     return EarlierAudit(word=word, sentence=sentence, tool=tool, content=content, record=record)
 
 
-def _find_changes(run: RunDir, links: Mapping[str, Any]) -> Iterator[str]:
+def _find_changes(folder: Path, links: Mapping[str, Any]) -> Iterator[str]:
     """Files that are not those that a phase or the manifest names, and phases that read others, as sentences."""
+    run = RunDir(folder)
     for name, link in links.items():
         for file, digest in link["wrote"].items():
             if not run.inside(file).is_file():

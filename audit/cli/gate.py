@@ -72,7 +72,7 @@ class Judged:
 
         result.questions = accept_cells(result.questions, self.terms)
         result.rule_questions = accept_cells(result.rule_questions, self.terms)
-        own = load_policy(policy) if policy else read_policy(self.folder)
+        own = load_policy(policy) if policy else read_policy(self.folder.path)
         result.decision = decide(result, own, self.terms)
 
 

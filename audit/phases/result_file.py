@@ -26,8 +26,9 @@ def read_result(folder: Path) -> AuditResult:
         ) from error
 
 
-def read_policy(run: RunDir) -> GradingPolicy:
+def read_policy(folder: Path) -> GradingPolicy:
     """The policy that the folder keeps, by which its audit.json was judged."""
+    run = RunDir(folder)
     found = run.read(run.policy, GradingPolicy)
     if found.decision is None or found.questions is None or found.panel is None:
         raise UserError(f"{run.policy} is not a whole policy", hint="run `fedaudit phase score` again")

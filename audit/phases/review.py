@@ -66,10 +66,10 @@ def review(
     the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
     cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
-    own = read_policy(run)
+    own = read_policy(run.path)
     for problem in _find_problems(run, config, own, cells):
         raise UserError(problem, hint=DO_NOT)
-    variants = Variants(run, config)
+    variants = Variants(run, config, own)
     audits = variants.read_results()
     for variant in (variant for variant, audited in audits if audited is not None):
         review(variants.locate(variant), variants.configure(variant), policy, render=render)

@@ -97,7 +97,7 @@ class Scoring:
         """`policy` is by default the one that the folder keeps."""
         case = open_case(run, config)
         self._run, self._config, self._case, self._choice = run, config, case, choose(config, case)
-        self._policy = policy or read_policy(run)
+        self._policy = policy or read_policy(run.path)
         self._chain, self._evidence = chain.read_chain(run.path), EvidenceFolder(run.path)
         self._attacks = [put_own_card(file, self._choice) for file in self._evidence.attacks]
         self._history, self._releases = run.history(), ledger.read(run.ledger)
@@ -280,7 +280,10 @@ class Scoring:
 
     def _weigh_options(self, result: AuditResult) -> None:
         """Add what the variants left and cost, and the decision."""
-        tests, variants = len(self._case.data.test), Variants(self._run, self._config)
+        tests, variants = (
+            len(self._case.data.test),
+            Variants(self._run, self._config, read_policy(self._run.path)),
+        )
         options = [
             Option(
                 name=v.name,

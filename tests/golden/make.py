@@ -1,7 +1,7 @@
 """Make a golden folder: a small audit, sealed, as this version leaves it. `python -m tests.golden.make NAME`.
 
 It is kept as it is made: tests/golden/NAME/run beside the public key of who sealed it, whose private key is
-thrown away. Later versions judge it for ever (tests/golden/test_golden.py): none is made anew in place of another.
+thrown away. Later versions judge it for ever (tests/golden/test_golden.py), so none is made anew in its place.
 """
 
 import shutil

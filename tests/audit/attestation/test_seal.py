@@ -201,10 +201,9 @@ def test_an_old_seal_is_none_of_another_run(sealed: Path, original: Path, keys: 
     config = RunDir.open(tmp_path / "new").load_config(trust_plugins=True)
     execute(RunDir.open(tmp_path / "new"), config, ["score", "report"], lambda *_: None, skip_finished=False)
     shutil.copy(sealed / "seal.json", tmp_path / "new")
-    for more in ((), ("--ignore-reports",)):
-        command = ["verify", str(tmp_path / "new"), "--trust-plugins", "--key", str(keys / "mine.pub.pem")]
-        done = RUNNER.invoke(app, [*command, *more])
-        assert done.exit_code == 2 and ("sealed" in done.stderr or "renders to here" in done.stderr), done.output
+    command = ["verify", str(tmp_path / "new"), "--trust-plugins", "--key", str(keys / "mine.pub.pem")]
+    done = RUNNER.invoke(app, command)
+    assert done.exit_code == 2 and "sealed" in done.stderr, done.output
 
 
 @pytest.mark.parametrize(
