@@ -6,7 +6,20 @@ from typing import Any
 # Keys whose words are facts: ids, outcomes and words of the vocabulary. Of all else numbers alone are
 WORDS = frozenset(
     {
-        *("id", "outcome", "severity", "state", "word", "rule", "status", "observer", "unit", "harm", "kind"),
+        *(
+            "id",
+            "outcome",
+            "severity",
+            "state",
+            "word",
+            "rule",
+            "bar",
+            "status",
+            "observer",
+            "unit",
+            "harm",
+            "kind",
+        ),
         *("measure", "control", "adjacency", "mechanism", "accountant", "attack"),
     }
 )

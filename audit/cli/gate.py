@@ -139,15 +139,13 @@ def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: 
     if not replayed:
         yield f"{who}: messages, models, accuracies, and the noise that was drawn"
         yield NOT_REPLAYED
-    if review.reports:
-        names, others = ", ".join(review.reports), review.others
-        if others is None:
-            yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
-        elif others:
-            names = ", ".join(others)
-            yield f"{names}: not what this audit renders to here; `fedaudit phase report` writes your own"
-        else:
-            yield f"{names}: rendered here once more, to the same bytes"
+    names = ", ".join(review.others or review.reports)
+    if review.others:
+        yield f"{names}: not what this audit is written as here; `fedaudit phase report` writes your own"
+    elif names and review.others is None:
+        yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
+    elif names:
+        yield f"{names}: rendered here once more, to the same bytes"
     if statement is None and (judged.folder.path / SEAL).exists():
         yield f"{SEAL}: not checked, and nothing here rests on it; `fedaudit verify --key PUBLIC` checks it"
     if review.strangers:

@@ -114,8 +114,8 @@ def verify(
 
     With --seal say whether a model is the audited one.
     Renders the reports once more and names those that differ. With --key everything in the folder is what the
-    signer sealed, with --digest what you hold the digest of; with --replay the run is made again, training, attacks and
-    accounts, every file is compared, and what came out is judged.
+    signer sealed, with --digest what you hold the digest of; with --replay the run is made again, training,
+    attacks and accounts, every file is compared, and what came out is judged.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary

@@ -2,7 +2,7 @@
 
 Nothing that the verdict rests on is believed where it can be computed again: phases, digests, completeness, the
 ledger's bounds and every finding. Ids, outcomes, severities, numbers and the word are compared, and never a
-sentence. Reports are compared with their digests in the chain, which the owner can make anew, and rendered again
+sentence. Reports are compared with their digests in the chain, which the owner can make anew, and written again
 where that is wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run
 again (audit/phases/replay.py).
 """
@@ -27,7 +27,7 @@ from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
-from fedaudit.audit.phases.result_file import read_policy
+from fedaudit.audit.phases.result_file import dump_result, read_policy
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -52,7 +52,7 @@ class Review:
     record: str
     scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
     reports: tuple[str, ...]  # names of the folder's reports
-    others: tuple[str, ...] | None  # of these, what this audit does not render to here; None: nobody asked
+    others: tuple[str, ...] | None  # files that this audit is not written as here; None: nobody asked
     strangers: tuple[str, ...]  # files that no phase wrote
 
 
@@ -85,9 +85,10 @@ def review(
     same = own.sha256 == policy.sha256
     reports = _list_reports(run.path, name_reports(config.report))
     others = None
-    if render and reports:
+    if render:
         made = render_reports(confirmed, config.sections, config.report, read_record(run.path))
-        others = tuple(name for name in reports if (run.path / name).read_bytes() != made[name])
+        made[run.audit.name] = dump_result(confirmed)
+        others = tuple(n for n in (run.audit.name, *reports) if (run.path / n).read_bytes() != made[n])
     inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))
     return Review(
         result=confirmed if same else Scoring(run, config, policy).derive(),

@@ -38,7 +38,7 @@ from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.evidence import EvidenceFolder, put_own_card
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, is_traced, observe_scene, read_attackers
-from fedaudit.audit.phases.result_file import read_policy, read_result
+from fedaudit.audit.phases.result_file import dump_result, read_policy, read_result
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
@@ -86,7 +86,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     policy = load_policy(config.locate_policy())
     run.write_json(run.policy, policy.model_dump(mode="json"))
     result = Scoring(run, config, policy).derive()
-    run.write(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
+    run.write(run.audit, dump_result(result))
     progress("score", 1, 1)
 
 

@@ -210,10 +210,8 @@ def test_a_faked_verdict_is_refused_by_name(fake: str, folder: Path) -> None:
 def test_the_untouched_folder_is_decided_under_a_policy_named_by_its_digest(folder: Path) -> None:
     done = check(folder)
     assert done.exit_code == 1, done.output
-    assert re.search(
-        r"policy: default, version \d+, SHA-256 [0-9a-f]{64}, as fedaudit ships it\nstated by the owner: policy fixed at 20",
-        done.stdout,
-    )
+    policy = r"policy: default, version \d+, SHA-256 [0-9a-f]{64}, as fedaudit ships it"
+    assert re.search(rf"{policy}\nstated by the owner: policy fixed at 20", done.stdout)
 
 
 def test_the_reviewers_bar_moves_the_verdict(folder: Path) -> None:
@@ -356,7 +354,7 @@ def test_only_verify_sees_a_report_whose_digest_was_made_anew(folder: Path) -> N
     sealed_again(folder, "report")
     assert "report.json: the bytes that chain.json names, not rendered here" in check(folder).stdout
     done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins"])
-    assert done.exit_code == 3 and "report.json: not what this audit renders to here" in done.stdout
+    assert done.exit_code == 3 and "report.json: not what this audit is written as here" in done.stdout
 
 
 def test_a_false_verdict_is_printed_by_no_command_and_in_no_report(folder: Path) -> None:
