@@ -1,13 +1,16 @@
 """Two plain values compared field by field: where they differ, and whether by more than is tolerated.
 
 Numbers may differ by the interval of the measurement that was made here, or by a share; whole numbers must be
-equal. Where words or pictures differ that is a place as well, and never one that is too far.
+equal, and ids, outcomes and the like. Where sentences or pictures differ that is a place as well, and never one
+that is too far.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from fedaudit.audit.case.facts import WORDS
 
 TOLERANCE = 0.05  # of what has no interval: as a share of the number made here
 SMALLEST = 1e-6  # difference of two numbers that is one
@@ -44,7 +47,8 @@ def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = 
         yield ValuePlace(f"{key} is {_shorten(theirs)}, and here {_shorten(ours)}", True)
     elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
         yield ValuePlace(
-            f"{key} is {_shorten(theirs)}, and here {_shorten(ours)}", not _is_near(theirs, ours, reach)
+            f"{key} is {_shorten(theirs)}, and here {_shorten(ours)}",
+            not _is_near(theirs, ours, key.rpartition(".")[2], reach),
         )
 
 
@@ -69,12 +73,12 @@ def _are_nan(theirs: Any, ours: Any) -> bool:
     return _are_numbers(theirs, ours) and math.isnan(theirs) and math.isnan(ours)
 
 
-def _is_near(theirs: Any, ours: Any, reach: float | None) -> bool:
-    """Whether two values are as near as tolerated: whole numbers (trials, sizes) must be equal."""
+def _is_near(theirs: Any, ours: Any, key: str, reach: float | None) -> bool:
+    """Whether two values are as near as tolerated: whole numbers (trials) and ids must be equal."""
     if isinstance(ours, float) and _are_numbers(theirs, ours):
         reach = TOLERANCE * abs(ours) if reach is None else reach
         return bool(abs(theirs - ours) <= max(reach, SMALLEST))
-    return isinstance(theirs, str) and isinstance(ours, str)
+    return isinstance(theirs, str) and isinstance(ours, str) and key not in WORDS
 
 
 def _shorten(value: Any) -> str:
