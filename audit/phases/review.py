@@ -2,8 +2,8 @@
 
 Nothing that the verdict rests on is believed where it can be computed again: phases, digests, completeness, the
 ledger's bounds and every finding. Ids, outcomes, severities, numbers and the word are compared, never a sentence.
-Reports are compared with their digests in the chain, which the owner can make anew, and written again where that is
-wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run again
+Reports are compared with their digests in the chain, which the owner can make anew, and written again where that
+is wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run again
 (audit/phases/replay.py).
 """
 
