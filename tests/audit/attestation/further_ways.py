@@ -328,7 +328,7 @@ FURTHER: dict[str, Way] = {
             lambda a: [{**x, "checks": [{**c, "text": c["text"][:9]} for c in x["checks"]]} for x in a],
             "account",
         ),
-        UNSEEN,
+        ALL,
         TAKEN,
     ),
     "a verified replay": Way(
