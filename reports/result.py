@@ -378,6 +378,7 @@ class PolicyRecord(Record):
     version: str
     lines: list[PolicyLine]
     sha256: str = ""  # of what it says
+    owner: str = ""  # whose it is, by its digest
     fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not
     first_evidence: str = ""  # when, ISO 8601
     panel: int = 0  # number of its panel, the attacks without which nothing is limited; 0: it has none

@@ -21,6 +21,7 @@ OWN_TESTS = {
     "python",
     "contracts",
     "fuzz",
+    "golden",
     "leaks",
     "mutants",
     "worlds",

@@ -244,7 +244,7 @@ def _check_participation(
     clients: int, releases: Sequence[Release], traffic: Sequence[KindTraffic]
 ) -> Iterator[Issue]:
     """Clients that were heard more often than the rate that lines of all clients are credited with."""
-    from scipy import stats
+    from scipy import special  # scipy.stats takes longer to load than all else that is verified
 
     amplified = [r for r in releases if r.unit == "client" and is_amplifiable(r) and r.sender.endswith("/*")]
     if not amplified:
@@ -259,7 +259,7 @@ def _check_participation(
     if fixed and max(most) > rate * clients + ROUNDING:
         seen = f"{max(most):,} of {clients:,} clients were heard in one"
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
-    elif not fixed and stats.binom.sf(sum(most) - 1, len(most) * clients, rate) < ERROR:
+    elif not fixed and special.bdtrc(sum(most) - 1, len(most) * clients, rate) < ERROR:
         share = sum(most) / (len(most) * clients)
         seen = f"clients were heard in {share:.1%} of theirs"
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
@@ -269,7 +269,7 @@ def _check_constant_participants(
     clients: int, releases: Sequence[Release], record: Sequence[dict[str, Any]]
 ) -> Iterator[Issue]:
     """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
-    from scipy import stats
+    from scipy import special
 
     coins = [
         r
@@ -293,7 +293,7 @@ def _check_constant_participants(
     heard = Counter(sender for t in rounds for sender in named[t])
     same = clients - sum(0 < n < len(rounds) for n in heard.values())
     alike = rate ** len(rounds) + (1 - rate) ** len(rounds)
-    if stats.binom.sf(same - 1, clients, alike) < ERROR:
+    if special.bdtrc(same - 1, clients, alike) < ERROR:
         what = f"{same:,} of {clients:,} clients were heard in all or none of {len(rounds):,} rounds"
         yield Issue("draws", f"{_describe_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
 

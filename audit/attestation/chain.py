@@ -19,6 +19,9 @@ from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
 
+# Of folders as this version leaves and reads them. Raised where it would refuse, or judge otherwise, what an
+# earlier one left; of those audit/attestation/earlier.py holds digests and seal
+FORM = 1
 # What each phase leaves, as patterns below the run folder
 WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
@@ -34,7 +37,7 @@ WRITES = {
         "evidence/replay.json",
     ),
     "matrix": ("evidence/matrix.json", "evidence/absence.json"),
-    "score": ("audit.json",),
+    "score": ("audit.json", "policy.json"),
     "report": ("report.*",),
 }
 # What a phase leaves only where the config, or an operator, asks for it; all else it leaves always
@@ -88,6 +91,7 @@ class Registration(Form):
 class Chain(Form):
     """chain.json."""
 
+    form: int = 0  # of the folder; before there were forms, none was stated
     links: dict[str, Link] = {}
     registrations: list[Registration] = []
 
@@ -99,7 +103,7 @@ class Chain(Form):
 def read_chain(folder: Path) -> Chain:
     """chain.json; empty where there is none. Raises UserError where it is damaged."""
     run = RunDir(folder)
-    return run.read(run.chain, Chain) if run.chain.exists() else Chain()
+    return run.read(run.chain, Chain) if run.chain.exists() else Chain(form=FORM)
 
 
 def _save(folder: Path, chain: Chain) -> None:
@@ -123,6 +127,8 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
     Raises UserError where what it reads was changed, or a simulation would continue with other code.
     """
     chain = read_chain(folder)
+    if chain.form != FORM:
+        raise UserError(f"{folder} was made by an earlier version of fedaudit", hint="run into a new folder")
     verify(folder, chain, reads(name, first_of(chain)))
     read = _digest_links(chain, name) | digest_terms(config, name)
     link = _make_link(settings, read, named_plugins(config.list_plugins(), (*SIMULATED, "subject", *settings)))
@@ -140,7 +146,7 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
     chain.links[name] = link
     if name == "attack":
         plan = of_value([config.seed, settings, config.delta, config.noise_audit.model_dump(mode="json")])
-        policy = policy_digest(load_policy(config.locate_policy()))
+        policy = load_policy(config.locate_policy()).sha256
         chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
     _save(folder, chain)
 
@@ -244,19 +250,22 @@ def _digest_links(chain: Chain, name: str) -> dict[str, str]:
     return {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
 
 
-def digest_terms(config: Config, name: str) -> dict[str, str]:
-    """What a phase reads besides other phases: the policy and files of claims, which only a verdict reads."""
+def digest_terms(config: Config, name: str, policy: GradingPolicy | None = None) -> dict[str, str]:
+    """What a phase reads besides other phases: the policy and files of claims, which only a verdict reads.
+
+    `policy` is by default the one that the config names.
+    """
     if name != "score":
         return {}
     claims = zip(config.claims, config.locate_claims(), strict=True)
-    policy = policy_digest(load_policy(config.locate_policy()))
-    return {"policy": policy} | {f"claims {path}": of_file(file, "") for path, file in claims}
+    policy = policy or load_policy(config.locate_policy())
+    return {"policy": policy.sha256} | {f"claims {path}": of_file(file, "") for path, file in claims}
 
 
 def find_registration(chain: Chain, policy: GradingPolicy) -> tuple[str, str]:
     """When this policy was fixed and when the first evidence was there; empty where it was not fixed before."""
     last = chain.registrations[-1:]
-    if not last or last[0].policy != policy_digest(policy):
+    if not last or last[0].policy != policy.sha256:
         return "", last[0].first_evidence if last else ""
     return last[0].at, last[0].first_evidence
 
@@ -267,11 +276,6 @@ def inputs(chain: Chain, trained_on: Mapping[str, str]) -> dict[str, str]:
     for link in (chain.links[name] for name in reads("score", first_of(chain)) if name in chain.links):
         found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
     return found
-
-
-def policy_digest(policy: GradingPolicy) -> str:
-    """Of what a policy says, not of its comments."""
-    return of_value(policy.model_dump(mode="json"))
 
 
 def _require_same_code(path: Path, did: str, before: Link, now: Link, *, whole: bool) -> None:

@@ -16,20 +16,9 @@ from fedaudit.audit.case.run_folder import sha256
 
 SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are about it
 LOCK = ".lock"
-BOM = "bom.cdx.json"
 CELLS = ("variants", "matrix", "absence")  # folders of run folders
 FOLDERS = ("artifacts", "evidence", "checkpoint")  # folders of a run folder
-OWN = (
-    "config.yaml",
-    "phases.json",
-    "chain.json",
-    SEAL,
-    TOKEN,
-    BOM,
-    LOCK,
-    "checkpoint/*",
-    "artifacts/*.safetensors",
-)
+OWN = ("config.yaml", "phases.json", "chain.json", SEAL, TOKEN, LOCK, "checkpoint/*", "artifacts/*.safetensors")
 
 
 def name_in_run(name: str) -> str:

@@ -2,7 +2,7 @@
 
 seal.json is a DSSE envelope (audit/attestation/envelope.py) around an in-toto Statement v1 with the Test Result
 predicate v0.1 (https://in-toto.io/attestation/test-result/v0.1). Its subjects are SHA-256 of the model,
-audit.json, the reports, the BOM and the files that hold times and registrations. Its configuration names the
+audit.json, the reports and the files that hold times and registrations. Its configuration names the
 policy, the config, both digests of the folder (audit/attestation/record.py) and, as annotations, the seal's own
 record. A reviewer who has the public key from elsewhere needs no digest.
 """
@@ -14,29 +14,28 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
 from fedaudit.audit.attestation import chain, envelope
-from fedaudit.audit.attestation.record import BOM, SEAL, digest_record
+from fedaudit.audit.attestation.record import SEAL, digest_record
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import parse
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.schemas import Form
-from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import DeploymentDecision, Word
-from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
-SIGNED_FILES = ("audit.json", "config.yaml", "chain.json", "phases.json", "environment.json")
+SIGNED_FILES = ("audit.json", "config.yaml", "chain.json", "phases.json", "environment.json", "policy.json")
 NOTHING = "none"
 RESULTS = {Word.READY: "PASSED", Word.WITH_CONDITIONS: "WARNED", Word.NOT_READY: "FAILED"}
 ASK = "do not decide from this folder; ask for the one that was sealed"
@@ -103,18 +102,14 @@ def seal_run(
     record = _make_record(folder, result, result.verdict, signer)
     written = sorted(render(record))
     chain.end(folder, "report")
-    sections = [catalog.load("sections", "limits")]
-    sealed = result.model_copy(update={"seal": record})
-    run = RunDir(folder)
-    run.write(folder / BOM, catalog.load("renderers", "cyclonedx")().render(compose(sealed, sections)))
     statement = {
         "_type": STATEMENT,
-        "subject": [_describe(folder, name) for name in (*SIGNED_FILES, record.model, *written, BOM)],
+        "subject": [_describe(folder, name) for name in (*SIGNED_FILES, record.model, *written)],
         "predicateType": PREDICATE,
         "predicate": _make_predicate(folder, result, record).model_dump(exclude_none=True),
     }
     body = json.dumps(statement, sort_keys=True, ensure_ascii=False).encode()
-    run.write_json(folder / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
+    RunDir(folder).write_json(folder / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
     return record
 
 
@@ -165,6 +160,33 @@ def check_seal(folder: Path, key: Ed25519PublicKey, now: datetime | None = None)
     return open_seal(content, key, now or datetime.now(UTC), str(folder / SEAL))
 
 
+def read_timestamp(token: Path, authority: Path) -> datetime:
+    """When a time-stamp (RFC 3161) says that the seal beside it was there.
+
+    `authority` is a root certificate in PEM. Raises UserError where the token is not about the seal, or not by
+    this authority.
+    """
+    try:
+        import rfc3161_client
+    except ImportError as error:
+        raise UserError(
+            "a time-stamp is read by rfc3161-client, which is not installed",
+            hint="pip install 'fedaudit[timestamps]'",
+        ) from error
+    try:
+        root = x509.load_pem_x509_certificate(authority.read_bytes())
+        response = rfc3161_client.decode_timestamp_response(token.read_bytes())
+        verifier = rfc3161_client.VerifierBuilder().add_root_certificate(root).build()
+        verifier.verify_message(response, token.with_name(SEAL).read_bytes())
+        at: datetime = response.tst_info.gen_time
+        return at
+    except (OSError, ValueError, rfc3161_client.VerificationError) as error:
+        raise UserError(
+            f"{token} is no time-stamp of the seal by the authority of {authority}: {error!s:.200}",
+            hint="ask the authority again; `openssl ts -reply -in seal.tsr -text` shows what it says",
+        ) from error
+
+
 def find_changed(folder: Path, statement: Statement) -> Iterator[str]:
     """Files of the folder that are not those that the statement names, as sentences."""
     for subject in statement.subject:
@@ -180,7 +202,12 @@ def check_files(folder: Path, statement: Statement) -> None:
         raise UserError(
             f"{folder / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", chain.read_chain(folder).content()), ("record", digest_record(folder))):
+    require_digests(folder, statement, chain.read_chain(folder).content(), digest_record(folder))
+
+
+def require_digests(folder: Path, statement: Statement, content: str, record: str) -> None:
+    """Raises UserError where these digests of the folder are not those that were sealed."""
+    for name, now_is in (("content", content), ("record", record)):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{folder} is not the folder that was sealed: the digest of its {name} differs", hint=ASK

@@ -46,6 +46,7 @@ class RunDir:
         self.checkpoint = path / "checkpoint"
         self.evidence = path / "evidence"
         self.audit = path / "audit.json"
+        self.policy = path / "policy.json"
         self.phases = path / "phases.json"
         self.data = path / "data.json"
         self.chain = path / "chain.json"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, say
+from fedaudit.audit.cli.app import say
 from fedaudit.audit.cli.arguments import locate_run
 
 if TYPE_CHECKING:
@@ -25,28 +25,15 @@ def finish_audit(
     trust: bool = False,
 ) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
-    from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.ending import last_words
     from fedaudit.audit.phases.result_file import read_result
-    from fedaudit.audit.phases.reviewed import keep_review, recall_review
-    from fedaudit.audit.settings.resolve import digest_files, dump, resolve
+    from fedaudit.audit.phases.review import review
 
     settings = load_settings(config, workers, data, trust=trust)
-    at, made, files = locate_run({"config": config, "out": out}), None, digest_files(settings)
-    if settings.workers != "torchrun" and (at / "audit.json").is_file():
-        folder = RunDir.open(at)
-        if config.is_dir() or folder.config.read_bytes() == dump(resolve(settings)).encode():
-            made = recall_review(at, lambda: files)  # of a finished audit that has not changed since
-    if made is None:
-        was_there, is_kept = (at / "phases.json").exists(), CONFINED.get() and files
-        folder = run_phases(config, out, settings, None, hours)
-        if was_there or is_kept:  # a folder that nobody but this command wrote needs no review that is not kept
-            from fedaudit.audit.phases.review import review
-
-            made = review(folder, settings)
-            if is_kept:
-                keep_review(folder.path, made, files)
-    result = made.result if made else read_result(folder.path)
+    was_there = (locate_run({"config": config, "out": out}) / "phases.json").exists()
+    folder = run_phases(config, out, settings, None, hours)
+    # a folder that nobody but this command wrote needs no review
+    result = review(folder, settings).result if was_there else read_result(folder.path)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     for line in last_words(result, folder.path, reports[0] if reports else folder.audit):
         say(line)

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
-from fedaudit.audit.attestation.chain import policy_digest
+from fedaudit.audit.attestation.earlier import is_earlier
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
-from fedaudit.audit.settings.resolve import digest_files, resolve
+from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Severity
 
 if TYPE_CHECKING:
     from fedaudit.audit.attestation.seal import Statement
+    from fedaudit.audit.phases.review import Review
 
 MOST_STRANGERS = 5
 NOT_REPLAYED = (
@@ -54,7 +55,7 @@ class Judged:
 
     folder: RunDir
     config: Config
-    review: Review
+    review: "Review"
     terms: Terms
     required: tuple[str, ...]
 
@@ -66,28 +67,31 @@ class Judged:
         """Give the verdict of a result of this federation under the same terms; without any it has its own."""
         if not self.terms.has_any:
             return
+        from fedaudit.audit.phases.result_file import read_policy
         from fedaudit.audit.verdict.decision import decide
 
         result.questions = accept_cells(result.questions, self.terms)
         result.rule_questions = accept_cells(result.rule_questions, self.terms)
-        result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
+        own = load_policy(policy) if policy else read_policy(self.folder.path)
+        result.decision = decide(result, own, self.terms)
 
 
 @sharing()
 def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     """Raises UserError for the first thing in the folder that is not what such a run leaves."""
+    from fedaudit.audit.phases.review import review
+
     needed = reviewer_files.read_requirements(reviewer.require)
     waivers = reviewer_files.read_waivers(reviewer.waivers)
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
+    if is_earlier(folder.path):
+        raise UserError(
+            f"{path} was made by an earlier version of fedaudit, in another form",
+            hint="`fedaudit check` and `fedaudit verify --key PUBLIC` say what it was judged to be",
+        )
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
-    made = None  # one that was made here before, where it decides all that is asked
-    if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder.path, lambda: digest_files(config), policy_digest(policy) if policy else "")
-    if made is None:
-        from fedaudit.audit.phases.review import review
-
-        made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
+    made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
     before = None
     if reviewer.baseline is not None:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)
@@ -119,7 +123,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
 def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: bool = False) -> Iterator[str]:
     """By which policy, what is signed and by whom, and what is the owner's word alone, as lines."""
     policy, made, review = judged.result.policy, judged.result.reproduction, judged.review
-    yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}"
+    yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}, {policy.owner}"
     if review.scored_by:
         yield f"the folder's own verdict is by policy {review.scored_by}"
     fixed = "not pre-registered: the attacks ran before this policy was chosen"
@@ -135,12 +139,13 @@ def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: 
     if not replayed:
         yield f"{who}: messages, models, accuracies, and the noise that was drawn"
         yield NOT_REPLAYED
-    if review.reports:
-        names = ", ".join(review.reports)
-        if review.is_rendered:
-            yield f"{names}: rendered here once more, to the same bytes"
-        else:
-            yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
+    names = ", ".join(review.others or review.reports)
+    if review.others:
+        yield f"{names}: not what this audit is written as here; `fedaudit phase report` writes your own"
+    elif names and review.others is None:
+        yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
+    elif names:
+        yield f"{names}: rendered here once more, to the same bytes"
     if statement is None and (judged.folder.path / SEAL).exists():
         yield f"{SEAL}: not checked, and nothing here rests on it; `fedaudit verify --key PUBLIC` checks it"
     if review.strangers:

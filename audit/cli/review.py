@@ -1,5 +1,6 @@
 """Commands of a reviewer, who believes nothing of a folder that can be computed again: check and verify."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -48,7 +49,6 @@ FailOn = Annotated[
 Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks that must have run")]  # noqa: UP045
 Waivers = Annotated[Optional[Path], typer.Option(help="a file of findings somebody answers for")]  # noqa: UP045
 Baseline = Annotated[Optional[Path], typer.Option(help="a run: only what is new or worse counts")]  # noqa: UP045
-IgnoreReports = Annotated[bool, typer.Option("--ignore-reports", help="do not render the reports once more")]
 
 
 @reader()
@@ -72,6 +72,7 @@ def check(
     """
     from fedaudit.audit.cli.gate import Reviewer, describe, judge_folder
 
+    _tell_earlier(run, None, {"require": require, "waivers": waivers, "baseline": baseline})
     judged = judge_folder(
         run,
         Reviewer(
@@ -101,21 +102,20 @@ def verify(
     waivers: Waivers = None,
     digest: Annotated[str, typer.Option(help="of content or record, that you were given apart from it")] = "",
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
-    authority: Annotated[Optional[Path], typer.Option(help="certificate of who stamped the seal, PEM")] = None,  # noqa: UP045
+    authority: Annotated[Path | None, typer.Option(help="root certificate of who stamped the seal, PEM")] = None,
     seal: Annotated[Optional[Path], typer.Option(help="seal.json: is the file RUN the model of it?")] = None,  # noqa: UP045
     replay: Annotated[bool, typer.Option("--replay", help="make the run again and judge what comes out")] = False,
     attest: Annotated[Optional[Path], typer.Option(help="write your own attestation to this file")] = None,  # noqa: UP045
     sign_with: Annotated[Optional[Path], typer.Option(help="your private key for --attest, PEM")] = None,  # noqa: UP045
-    ignore_reports: IgnoreReports = False,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
     """Decide as `check` does and prove more: reports, seals, attacks.
 
     With --seal say whether a model is the audited one.
-    Renders the reports once more and refuses others. With --key everything in the folder is what the signer
-    sealed, with --digest what you hold the digest of; with --replay the run is made again, training, attacks and
-    accounts, every file is compared, and what came out is judged.
+    Renders the reports once more and names those that differ. With --key everything in the folder is what the
+    signer sealed, with --digest what you hold the digest of; with --replay the run is made again, training,
+    attacks and accounts, every file is compared, and what came out is judged.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary
@@ -125,17 +125,20 @@ def verify(
     if (attest is None) != (sign_with is None):
         raise UserError("--attest and --sign-with go together", hint="--attest vsa.json --sign-with mine.pem")
     if seal is not None:
-        given: dict[str, object] = {
+        unheeded: dict[str, object] = {
             "policy": policy != "default",
             "fail-on": fail_on,
             "require": require,
             "waivers": waivers,
         }
-        given |= {"digest": digest, "authority": authority, "replay": replay, "attest": attest}
-        _verify_model(run, seal, key, [name for name, value in given.items() if value])
+        unheeded |= {"digest": digest, "authority": authority, "replay": replay, "attest": attest}
+        _verify_model(run, seal, key, [name for name, value in unheeded.items() if value])
     signer = summary.open_signer(sign_with)
     statement = _check_seal(run, key)
     stamped = _check_timestamp(run, statement, authority)
+    more = [*describe_seal(statement), stamped] if statement else []
+    given = {"digest": digest, "require": require, "waivers": waivers, "replay": replay, "attest": attest}
+    _tell_earlier(run, statement, given, more)
     judged = judge_folder(
         run,
         Reviewer(
@@ -146,13 +149,13 @@ def verify(
             digest=digest,
             trust=trust,
             data=tuple(data or ()),
-            render=not ignore_reports,
+            render=True,
         ),
     )
     if statement is not None:
         check_files(judged.folder.path, statement)
     result, lines = _replay(judged, policy) if replay else (judged.result, [])
-    word = [*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)
+    word = more or _describe_trust(digest, judged)
     for line in (*_list_verdict(result), *describe(judged, statement, replayed=replay), *lines, *word):
         say(line)
     if attest is not None and signer is not None:
@@ -192,20 +195,45 @@ def _check_seal(run: Path, key: Path | None) -> "Statement | None":
 
 def _check_timestamp(run: Path, statement: "Statement | None", authority: Path | None) -> str:
     """By whose word the seal was there, and when, as a line."""
-    from fedaudit.audit.attestation.record import SEAL, TOKEN
-    from fedaudit.audit.attestation.timestamp import check_timestamp
+    from fedaudit.audit.attestation.record import TOKEN
+    from fedaudit.audit.attestation.seal import read_timestamp
 
     if authority is None or statement is None:
         if authority is not None:
             raise UserError("a time-stamp is about a seal", hint="add --key KEY.pub.pem")
         return "  time: by the signer's clock; --authority CERTIFICATE checks seal.tsr, a time-stamp (RFC 3161)"
-    stamp = check_timestamp(run / TOKEN, (run / SEAL).read_bytes(), authority)
-    if stamp.at + CLOCKS_DIFFER < datetime.fromisoformat(statement.record.at):
+    at = read_timestamp(run / TOKEN, authority)
+    if at + CLOCKS_DIFFER < datetime.fromisoformat(statement.record.at):
         raise UserError(
-            f"{run / TOKEN} is of {stamp.at.isoformat()}, before the seal was made by its own words",
+            f"{run / TOKEN} is of {at.isoformat()}, before the seal was made by its own words",
             hint="do not believe the time of this seal",
         )
-    return f"  time: it was there at {stamp.at.isoformat()}, by {stamp.authority}"
+    return f"  time: it was there at {at.isoformat()}, by a time-stamp"
+
+
+def _tell_earlier(
+    run: Path, statement: "Statement | None", given: Mapping[str, object], more: Sequence[str] = ()
+) -> None:
+    """Say what a folder of an earlier form was judged to be, and exit; returns where it has that of today.
+
+    Raises UserError for options that are `given` and decide nothing here.
+    """
+    from fedaudit.audit.attestation.earlier import describe_earlier, is_earlier, read_earlier
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.reports.decision import Word
+
+    folder = RunDir.open(run).path
+    if not is_earlier(folder):
+        return
+    for name in (name for name, value in given.items() if value):
+        raise UserError(
+            f"--{name} decides about an audit that is derived here, and {run} was made in an earlier form",
+            hint="leave it out, or audit the federation again with this version",
+        )
+    found = read_earlier(folder, statement)
+    for line in (*describe_earlier(found, is_signed=statement is not None), *more):
+        say(line)
+    raise typer.Exit(found.word.exit_code if statement else Word.CANNOT_TELL.exit_code)
 
 
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":

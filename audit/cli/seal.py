@@ -24,10 +24,7 @@ def seal(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Verify a run, then sign verdict, model, reports and times.
-
-    The signature and a CycloneDX BOM are written to the folder.
-    """
+    """Verify a run, then sign verdict, model, reports and times; the signature is written to the folder."""
     from functools import partial
 
     from fedaudit.audit.attestation import envelope

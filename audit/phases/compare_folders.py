@@ -50,7 +50,7 @@ DIGESTS: dict[str, tuple[str, ...]] = {
     "chain.json": ("links.*.wrote", "links.*.read"),
     "artifacts/manifest.jsonl": ("*.sha256",),
 }
-DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "*.lock")
+DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "*.lock")
 TRAINED = ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json")
 
 

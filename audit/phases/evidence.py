@@ -1,10 +1,11 @@
 """Evidence: the files that phases leave under evidence/; each is read and checked once, when it is asked for."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.accounting.budget import SpentBudget
@@ -18,6 +19,9 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
 from fedaudit.reports.robustness import Robustness
+
+if TYPE_CHECKING:
+    from fedaudit.audit.phases.choice import AttackChoice
 
 T = TypeVar("T")
 # names of the files; each attack leaves one of its own beside them
@@ -109,3 +113,11 @@ def card_fields(card: Card, spec: AttackSpec | None = None) -> dict[str, Any]:
     if spec is not None and spec.id:
         fields["title"] += f" ({spec.label})"
     return fields | {"reads": list(card.reads)}
+
+
+def put_own_card(file: Mapping[str, Any], choice: "AttackChoice") -> dict[str, Any]:
+    """An attack's file with the card that its attack has here: what it is called is no matter of evidence."""
+    spec = next((s for s in choice.specs if s.label == file["name"]), None)
+    if spec is None:
+        return dict(file)
+    return {**file, "card": json.loads(json.dumps(card_fields(choice.cards[spec.label], spec)))}

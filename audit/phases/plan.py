@@ -92,7 +92,7 @@ def execute(
             links, terms = chain.read_chain(run.path), chain.digest_terms(config, what.name)
             is_done = skip and _is_current(record, resolved, what) and chain.current(links, what.name, terms)
             # A verdict that is not made now is derived and compared: what is reported follows from the evidence
-            if (what.name == "report" and "score" not in names) or (what.name == "score" and is_done):
+            if what.name == "score" and (is_done or "score" not in names):
                 chain.verify(run.path, links, ("score",))
                 importlib.import_module("fedaudit.audit.phases.score").Scoring(run, config).confirm()
             # Nothing to do: a config without a matrix has no line of one
@@ -117,6 +117,8 @@ def _list_steps(
         for needed in map(phase, _reads(name, resolved)):
             if not any(needed.settings(resolved).values()):  # there is nothing to wait for
                 yield needed, True
+        if name == "report" and "score" not in names:  # whoever asks for reports alone gets no others' sentences
+            yield phase("score"), False
         yield phase(name), skip_finished
 
 

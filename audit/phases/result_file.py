@@ -1,7 +1,9 @@
-"""audit.json in its form; whether it follows from the evidence is asked in audit/phases/score.py."""
+"""audit.json and policy.json in their forms; whether they fit the evidence is asked in audit/phases/score.py."""
 
 from pathlib import Path
 
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.result import AuditResult
@@ -22,3 +24,17 @@ def read_result(folder: Path) -> AuditResult:
             f"{audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
             hint="run `fedaudit phase score` again",
         ) from error
+
+
+def dump_result(result: AuditResult) -> bytes:
+    """audit.json of a result."""
+    return result.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_policy(folder: Path) -> GradingPolicy:
+    """The policy that the folder keeps, by which its audit.json was judged."""
+    run = RunDir(folder)
+    found = run.read(run.policy, GradingPolicy)
+    if found.decision is None or found.questions is None or found.panel is None:
+        raise UserError(f"{run.policy} is not a whole policy", hint="run `fedaudit phase score` again")
+    return found

@@ -1,12 +1,14 @@
 """A review: the verdict once more, on the reviewer's machine and under the reviewer's policy.
 
 Nothing that the verdict rests on is believed where it can be computed again: phases, digests, completeness, the
-ledger's bounds and every finding. Reports are compared with their digests in the chain, which the owner can make
-anew, and rendered again where that is wanted: drawing takes longer than all else. What attacks measured is taken
-from evidence/, unless they run again (audit/phases/replay.py).
+ledger's bounds and every finding. Ids, outcomes, severities, numbers and the word are compared, never a sentence.
+Reports are compared with their digests in the chain, which the owner can make anew, and written again where that
+is wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run again
+(audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +27,33 @@ from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
-from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.reviewed import Review
+from fedaudit.audit.phases.result_file import dump_result, read_policy
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
-from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
-from fedaudit.reports.result import Finding
+from fedaudit.reports.result import AuditResult, Finding
 
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What the reviewer's own machine makes of a folder."""
+
+    result: AuditResult  # under the reviewer's policy
+    content: str  # digests of the folder (audit/attestation/record.py)
+    record: str
+    scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
+    reports: tuple[str, ...]  # names of the folder's reports
+    others: tuple[str, ...] | None  # files that this audit is not written as here; None: nobody asked
+    strangers: tuple[str, ...]  # files that no phase wrote
 
 
 @sharing()
@@ -52,15 +66,13 @@ def review(
     the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
     cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
-    for problem in _find_problems(run, config, cells):
+    own = read_policy(run.path)
+    for problem in _find_problems(run, config, own, cells):
         raise UserError(problem, hint=DO_NOT)
-    variants = Variants(run, config)
+    variants = Variants(run, config, own)
     audits = variants.read_results()
-    reviews = {
-        variant.name: review(variants.locate(variant), variants.configure(variant), policy, render=render)
-        for variant, audited in audits
-        if audited is not None
-    }
+    for variant in (variant for variant, audited in audits if audited is not None):
+        review(variants.locate(variant), variants.configure(variant), policy, render=render)
     confirmed = Scoring(run, config).confirm()
     content, record = chain.read_chain(run.path).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
@@ -69,23 +81,23 @@ def review(
             "was given",
             hint="this is not the run that the digest was taken of",
         )
-    own = load_policy(config.locate_policy())
     policy = policy or own
-    same = chain.policy_digest(own) == chain.policy_digest(policy)
+    same = own.sha256 == policy.sha256
     reports = _list_reports(run.path, name_reports(config.report))
-    if render and reports:
-        seal = read_record(run.path)
-        _compare_reports(run.path, render_reports(read_result(run.path), config.sections, config.report, seal))
+    others = None
+    if render:
+        made = render_reports(confirmed, config.sections, config.report, read_record(run.path))
+        made[run.audit.name] = dump_result(confirmed)
+        others = tuple(n for n in (run.audit.name, *reports) if (run.path / n).read_bytes() != made[n])
     inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))
     return Review(
         result=confirmed if same else Scoring(run, config, policy).derive(),
         content=content,
         record=record,
-        scored_by="" if same else f"{own.name}, version {own.version}, SHA-256 {chain.policy_digest(own)}",
+        scored_by="" if same else f"{own.name}, version {own.version}, SHA-256 {own.sha256}, {own.owner}",
         reports=reports,
-        is_rendered=render,
+        others=others,
         strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner)),
-        variants=reviews,
     )
 
 
@@ -97,17 +109,6 @@ def _list_reports(folder: Path, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(present)
 
 
-def _compare_reports(folder: Path, made: Mapping[str, bytes]) -> None:
-    """Raises UserError for a report that audit.json does not render to here."""
-    for path in (folder / name for name in made):
-        if path.is_file() and made[path.name] != path.read_bytes():
-            raise UserError(
-                f"{path} is not what its audit.json renders to here",
-                hint="do not read it: `fedaudit phase report` writes your own. Other versions of typst or "
-                "matplotlib draw otherwise; --ignore-reports decides without them",
-            )
-
-
 def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) -> list[str]:
     """Files, at any depth, that none of these phases leaves, or in runs in other folders than `inner`."""
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
@@ -116,10 +117,12 @@ def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) ->
     ]
 
 
-def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterator[str]:
+def _find_problems(run: RunDir, config: Config, policy: GradingPolicy, cells: Sequence[str]) -> Iterator[str]:
     recorded = chain.read_chain(run.path)
     yield from _check_phases(run.path, phases(config.case), resolve(config), recorded)
-    if "score" in recorded.links and not chain.current(recorded, "score", chain.digest_terms(config, "score")):
+    if "score" in recorded.links and not chain.current(
+        recorded, "score", chain.digest_terms(config, "score", policy)
+    ):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case, history = open_case(run, config), run.history()
     if isinstance(case, RecordedCase):

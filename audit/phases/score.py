@@ -13,7 +13,8 @@ from fedaudit.audit.accounting.status import withhold_numbers
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.case import counts
 from fedaudit.audit.case.clock import by_device, by_time, compare_times, last_round
-from fedaudit.audit.case.digests import of_value, packages, timeless
+from fedaudit.audit.case.digests import packages, timeless
+from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
@@ -34,10 +35,10 @@ from fedaudit.audit.noise_audit.subjects import (
 from fedaudit.audit.observer.exposure import list_exposures
 from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
 from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.evidence import EvidenceFolder, put_own_card
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, is_traced, observe_scene, read_attackers
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.result_file import dump_result, read_policy, read_result
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
@@ -72,17 +73,20 @@ from fedaudit.reports.system import System
 
 Progress = Callable[[str, int, int], None]
 
-UNREPEATED = (
-    "created",
-    "reproduction.seconds",
-)  # keys of audit.json: when it was scored, and how long phases took
+# Keys of audit.json that state a verdict and what it rests on
+FACTS = (
+    *("findings", "questions", "rule_questions", "people", "bounds", "claims", "noise_audits", "unverified"),
+    *("robustness", "absence", "history", "summary_metrics", "alternatives", "decision"),
+)
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
-    """Writes audit.json."""
+    """Writes audit.json, and the policy by which it is judged."""
     progress("score", 0, 1)
-    result = Scoring(run, config).derive()
-    run.write(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
+    policy = load_policy(config.locate_policy())
+    run.write_json(run.policy, policy.model_dump(mode="json"))
+    result = Scoring(run, config, policy).derive()
+    run.write(run.audit, dump_result(result))
     progress("score", 1, 1)
 
 
@@ -90,11 +94,12 @@ class Scoring:
     """The audit of what the other phases left, under a policy; reads neither audit.json nor its policy."""
 
     def __init__(self, run: RunDir, config: Config, policy: GradingPolicy | None = None) -> None:
-        """`policy` is by default the run's own."""
+        """`policy` is by default the one that the folder keeps."""
         case = open_case(run, config)
         self._run, self._config, self._case, self._choice = run, config, case, choose(config, case)
-        self._policy = policy or load_policy(config.locate_policy())
+        self._policy = policy or read_policy(run.path)
         self._chain, self._evidence = chain.read_chain(run.path), EvidenceFolder(run.path)
+        self._attacks = [put_own_card(file, self._choice) for file in self._evidence.attacks]
         self._history, self._releases = run.history(), ledger.read(run.ledger)
         self._imported = run.read(run.imported, ImportRecord) if isinstance(config, RecordedConfig) else None
         self._verified = read_verified(self._evidence.ledger, case.examples, case.data)
@@ -117,21 +122,19 @@ class Scoring:
         )
 
     def confirm(self) -> AuditResult:
-        """What follows from the folder's evidence under the policy, where audit.json says so too.
+        """What follows from the folder's evidence under the policy, where audit.json has the same facts.
 
-        Raises UserError that names the first field that differs; only the time of scoring and how long phases
-        took may, which nothing else in the folder says.
+        Sentences, titles and pictures are made here. Only the time of scoring and how long phases took are those
+        of audit.json, since nothing else in the folder says them. Raises UserError that names the first fact that
+        differs.
         """
-        derived = self.derive()
-        both = read_result(self._run.path), derived
-        theirs, ours = (timeless(r.model_dump(mode="json"), UNREPEATED) for r in both)
-        if of_value(theirs) == of_value(ours):
+        theirs, derived = read_result(self._run.path), self.derive()
+        derived.created, derived.reproduction.seconds = theirs.created, theirs.reproduction.seconds
+        if (found := difference(_list_facts(theirs), _list_facts(derived))) is None:
             return derived
-        found = difference(theirs, ours)
         is_ours = self._chain.links["score"].packages == packages()
         raise UserError(
-            f"{self._run.audit} does not follow from the evidence and the policy: "
-            f"{found.key if found else 'its form'} differs"
+            f"{self._run.audit} does not follow from the evidence and the policy: {found.key} differs"
             f"{'' if is_ours else '; it was scored by other code than yours'}",
             hint="do not decide from it; ask for the folder that the run left, or run `fedaudit phase score` "
             "again",
@@ -153,7 +156,7 @@ class Scoring:
         facts = self._judge_facts()
         answered = self._ask(facts)
         attacked = [
-            Attacked(file, answered.shown.get(name_finding(file)), config.prior) for file in evidence.attacks
+            Attacked(file, answered.shown.get(name_finding(file)), config.prior) for file in self._attacks
         ]
         of_attacks = list(zip(attacked, self._judge_attacks(attacked), strict=True))
         figures, rule_questions = self._draw(of_attacks), self._ask_of_rules(facts)
@@ -263,7 +266,7 @@ class Scoring:
         )
         constant, panel = evidence.checks.constant, self._policy.whole_panel
         answers = gather_answers(
-            evidence.attacks, self._choice, panel, facts, self._bounds, constant, self._imported
+            self._attacks, self._choice, panel, facts, self._bounds, constant, self._imported
         )
         return answer_questions(list_questions(scene, self._policy.demands), scene, answers)
 
@@ -275,7 +278,10 @@ class Scoring:
 
     def _weigh_options(self, result: AuditResult) -> None:
         """Add what the variants left and cost, and the decision."""
-        tests, variants = len(self._case.data.test), Variants(self._run, self._config)
+        tests, variants = (
+            len(self._case.data.test),
+            Variants(self._run, self._config, read_policy(self._run.path)),
+        )
         options = [
             Option(
                 name=v.name,
@@ -316,6 +322,12 @@ class Scoring:
         )
 
 
+def _list_facts(result: AuditResult) -> dict[str, Any]:
+    """What of an audit a reader compares: ids, outcomes, severities, numbers and the word."""
+    said = timeless(result.model_dump(mode="json", include=set(FACTS)), ("findings.*.seconds",))
+    return dict(keep_facts(said) or {})
+
+
 def _find_names(identities: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
     """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
     names = {node: party.replace("/", " ") for party, node in nodes.items()}
@@ -344,7 +356,7 @@ def _history(record: dict[str, Any]) -> History:
 def _record_policy(policy: GradingPolicy, recorded: chain.Chain) -> PolicyRecord:
     fixed, first_evidence = chain.find_registration(recorded, policy)
     record = policy.record()
-    record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
+    record.fixed, record.first_evidence = fixed, first_evidence
     return record
 
 

@@ -27,7 +27,7 @@ from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
-from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
@@ -41,8 +41,9 @@ NOISED = 2.0  # times the work where there is noise: it is audited, and clients 
 class Variants:
     """Those of one run: which there are, where each lies and with which config, and what came of it."""
 
-    def __init__(self, run: RunDir, config: Config) -> None:
-        self._run, self._config = run, config
+    def __init__(self, run: RunDir, config: Config, policy: GradingPolicy | None = None) -> None:
+        """`policy` is that under which `variants: auto` was answered, by default the one of the config."""
+        self._run, self._config, self._policy = run, config, policy
 
     def list_variants(self) -> tuple[Variant, ...]:
         """Those that the config names, or with `variants: auto` those that the run's own evidence asks for."""
@@ -59,7 +60,8 @@ class Variants:
 
     def list_proposals(self) -> list[Proposal]:
         """Protections against what the run's attacks demonstrated, under its own policy."""
-        case, policy = open_case(self._run, self._config), load_policy(self._config.locate_policy())
+        case = open_case(self._run, self._config)
+        policy = self._policy or load_policy(self._config.locate_policy())
         files = EvidenceFolder(self._run.path).attacks
         traced = is_traced(case.simulated, ledger.read(self._run.ledger))
         scene = observe_scene(

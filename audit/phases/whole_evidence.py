@@ -12,6 +12,7 @@ from typing import Any
 
 from fedaudit.audit.accounting.noise_records import record_kind
 from fedaudit.audit.accounting.status import list_bounds
+from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.run_folder import difference
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
@@ -20,11 +21,13 @@ from fedaudit.audit.phases.evidence import (
     NOISE_AUDITS,
     REPLAY,
     EvidenceFolder,
-    card_fields,
     name_file,
+    put_own_card,
 )
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.ledger import Release
+
+WHAT_IT_IS = ("aim", "threat", "reads", "modality")  # of a card; all else are sentences
 
 
 def find_problems(
@@ -74,7 +77,9 @@ def _check_attacks(
         path = evidence.path / name_file(chosen.specs.index(spec), spec.label)
         if file["name"] != spec.label:
             yield f"{path} is not of {spec.label}"
-        if found := difference(file["card"], _plain(card_fields(chosen.cards[spec.label], spec))):
+        own = put_own_card(file, chosen)["card"]
+        theirs, ours = ({key: card[key] for key in WHAT_IT_IS} for card in (file["card"], own))
+        if found := difference(theirs, ours):
             yield f"{path} says of the attack that its {found.key} is {found.left!r}, and it is {found.right!r}"
         for kind, rounds in file["rounds"].items():
             if more := sorted(set(rounds) - recorded[kind]):
@@ -85,15 +90,6 @@ def _check_attacks(
             yield f"{path} holds no evidence, and its attack ran"
         if file["status"] != "ran" and not file["reason"]:
             yield f"{path} does not say why its attack measured nothing"
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it: lists for tuples, words for members of enumerations."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return str(value) if isinstance(value, str) else value
 
 
 def check_noise(
@@ -116,7 +112,8 @@ def check_noise(
         own = [r for r in noised if r.kind == record.kind]
         made = record_kind(record.kind, record.checks, own, delta, record.not_audited)
         made = made.model_copy(update={"at_least": record.at_least})  # measured, as the tests are
-        if found := difference(record.model_dump(), made.model_dump()):
+        theirs, ours = (keep_facts(r.model_dump(mode="json")) for r in (record, made))
+        if found := difference(theirs, ours):
             yield (
                 f"{evidence.path / NOISE_AUDITS} does not follow from its tests and the ledger: {found.key} of "
                 f"{record.kind} should be {found.right!r}"

@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group
 from fedaudit.audit.settings.yaml import read_yaml
@@ -27,6 +28,8 @@ from fedaudit.reports.result import PolicyRecord as PolicyRecord
 
 MOST_TOLERABLE = 0.05  # of people, or answers, in any policy
 MOST_TOLERABLE_DIFFUSE = 0.15  # of people who stand out among ten
+# SHA-256 of policies that earlier versions came with. Whoever changes audit/policy/ adds the one before
+EARLIER: frozenset[str] = frozenset()
 FLOOR_HARMS = (Harm.RECORD, Harm.RECONSTRUCTION, Harm.MEMBERSHIP, Harm.DIFFUSE, Harm.ATTRIBUTE)
 FLOOR_OBSERVERS = (Position.SERVER, Position.CLIENT, Position.PUBLIC)  # whom no policy may leave out
 
@@ -158,7 +161,7 @@ class Panel(Group):
 
 
 class GradingPolicy(Group):
-    """A whole policy."""
+    """A policy; `load_policy` gives whole ones."""
 
     name: str = Field(description="of the policy")
     version: str = Field(description="raised with every change")
@@ -179,25 +182,47 @@ class GradingPolicy(Group):
     @property
     def bar(self) -> Severity:
         """The lowest severity of what is seen or proved that forbids a deployment."""
-        found = self.decision or load_policy("default").decision
-        assert found is not None, "the default policy has one"
-        return found.not_ready
+        assert self.decision is not None, "it is whole"
+        return self.decision.not_ready
 
     @property
     def demands(self) -> Demands:
-        """Its own, or those of the default policy."""
-        found = self.questions or load_policy("default").questions
-        assert found is not None, "the default policy has them"
-        return found
+        """What must be answered, and what is tolerable."""
+        assert self.questions is not None, "it is whole"
+        return self.questions
 
     @property
     def whole_panel(self) -> Panel:
-        """That of the default policy, and what it asks for besides: no policy may ask for less."""
-        ours = load_policy("default").panel
-        assert ours is not None, "the default policy has one"
-        if self.panel is None or self.panel == ours:
-            return ours
-        return ours.model_copy(update={"rows": (*ours.rows, *self.panel.rows)})
+        """The attacks without all of which there is no upper limit."""
+        assert self.panel is not None, "it is whole"
+        return self.panel
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what it says, not of its comments."""
+        return of_value(self.model_dump(mode="json"))
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: only one that a version of fedaudit came with is ours, whatever it is called."""
+        shipped = {*EARLIER, *(load_policy(name).sha256 for name in list_shipped())}
+        return "as fedaudit ships it" if self.sha256 in shipped else "the owner's own"
+
+    def complete(self, default: "GradingPolicy") -> "GradingPolicy":
+        """The whole policy: with what it leaves out, and all that the panel of `default` asks for.
+
+        No policy may ask for less than that.
+        """
+        panel = default.panel
+        if panel is not None and self.panel is not None:
+            panel = panel.model_copy(update={"rows": (*panel.rows, *self.panel.rows)})
+        return self.model_copy(
+            update={
+                "decision": self.decision or default.decision,
+                "questions": self.questions or default.questions,
+                "panel": panel,
+            }
+        )
 
     def find_override(self, finding: str) -> Override | None:
         """What it says of a finding's severity."""
@@ -228,22 +253,19 @@ class GradingPolicy(Group):
                 PolicyLine(what=what, reason=" ".join(reason.split()))
                 for what, reason in (*tolerable, *required, lost, *needed, *overrides)
             ],
+            sha256=self.sha256,
+            owner=self.owner,
             panel=panel.number,
             panel_sha256=panel.sha256,
         )
 
 
 def load_policy(name: str) -> GradingPolicy:
-    """A policy of audit/policy/ by name, or any by path; raises UserError where it is not one.
-
-    A changed copy of one of ours is not called by its name: what is printed would be taken for ours.
-    """
+    """A policy of audit/policy/ by name, or any by path, as a whole; raises UserError where it is not one."""
     if "/" not in name and not name.endswith((".yaml", ".yml")):
         return _load_own(name)
-    policy = _read(Path(name))
-    if policy.name in list_shipped() and policy != _load_own(policy.name):
-        return policy.model_copy(update={"name": f"{policy.name}, changed"})
-    return policy
+    policy, default = _read(Path(name)), _load_own("default")
+    return policy if policy == default else policy.complete(default)
 
 
 def list_shipped() -> list[str]:

@@ -29,7 +29,7 @@ class Policy(Section):
 def _describe_registration(result: AuditResult) -> str:
     """Whether it was there before the evidence was, and who says so."""
     policy = result.policy
-    pinned = f"Its SHA-256 is {policy.sha256}."
+    pinned = f"Its SHA-256 is {policy.sha256}: {policy.owner}."
     if not policy.fixed:
         return f"{pinned} It is not pre-registered: the attacks ran before it was chosen."
     evidence = f", and the first evidence is of {date(policy.first_evidence)}" if policy.first_evidence else ""

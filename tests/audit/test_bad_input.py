@@ -65,7 +65,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
         "attacks[0]: no 'nothing_like_this' in",
         "",
     ),
-    "unknown report": (TEXT + "report: [docx]\n", "report.formats[0]: no 'docx'", "known: cyclonedx, html"),
+    "unknown report": (TEXT + "report: [docx]\n", "report.formats[0]: no 'docx'", "known: html"),
     "unknown accountant": (TEXT + "accountants: [exakt]\n", "no 'exakt'", "'exact'"),
     "unknown policy": (TEXT + "policy: lax\n", "no policy 'lax'", "known: default"),
     "policy that is not there": (TEXT + "policy: ./lax.yaml\n", "no file lax.yaml", ""),

@@ -23,7 +23,7 @@ ME = "tests.audit.test_bound_status"
 REFUTING = ("was declared, refuted", "loses at least")
 RUN = """
 noise_audit: {play: PLAY}
-report: [json, html, pdf, sarif, junit, markdown, cyclonedx]
+report: [json, html, pdf, sarif, junit, markdown]
 attacks: []
 accountants: [exact]
 protections: [{name: "NAME", clip_norm: 2.0, noise_multiplier: 1.37}]

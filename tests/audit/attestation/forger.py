@@ -327,36 +327,44 @@ class Way:
 
 TAKEN = "what the attacks measured was taken from evidence/"  # without --replay
 UNDRAWN = "report.html, report.json: the bytes that chain.json names, not rendered here"
+OTHER = "not what this audit is written as here"  # which `verify` says in place of it
 STATED = "stated by the owner: "
 NOTHING = {"value": 0.0, "interval": [0.0, 1.0]}
 UNSEEN = (CHECK, VERIFY)  # what only a replay or a key sees
+ALL = (CHECK, VERIFY, REPLAY)
 WAYS: dict[str, Way] = {
     "the word is ready": Way(audit(decision(word="ready", rule=""))),
-    "the word rests on another sentence": Way(audit(decision(sentence="Nothing was demonstrated."))),
+    "the word rests on another sentence": Way(
+        audit(decision(sentence="Nothing was demonstrated.")), ALL, UNDRAWN
+    ),
     "no risks on page 1": Way(audit(decision(risks=[]))),
     "another bar": Way(audit(decision(bar="critical", failing=[]))),
     "findings that somebody accepted": Way(audit(decision(accepted={"count_recovery": "the board"}))),
     "findings made harmless": Way(audit(harmless)),
     "findings left out": Way(audit(lambda a: {**a, "findings": [], "galleries": [], "figures": []})),
     "another controller in audit.json alone": Way(
-        audit(lambda a: {**a, "system": {**a["system"], "controller": "somebody else"}})
+        audit(lambda a: {**a, "system": {**a["system"], "controller": "somebody else"}}), ALL, UNDRAWN
     ),
-    "no limits": Way(audit(lambda a: {**a, "limits": []})),
+    "no limits": Way(audit(lambda a: {**a, "limits": []}), ALL, UNDRAWN),
     "another accuracy": Way(audit(lambda a: {**a, "summary_metrics": {"accuracy_final": 0.99}})),
-    "no images": Way(audit(lambda a: {**a, "galleries": []})),
-    "no curves": Way(audit(lambda a: {**a, "figures": []})),
+    "no images": Way(audit(lambda a: {**a, "galleries": []}), ALL, UNDRAWN),
+    "no curves": Way(audit(lambda a: {**a, "figures": []}), ALL, UNDRAWN),
     "a bound in audit.json alone": Way(audit(lambda a: {**a, "bounds": []})),
     "other hardware in audit.json alone": Way(
-        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "hardware": {"processor": "another"}}})
+        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "hardware": {"processor": "another"}}}),
+        ALL,
+        UNDRAWN,
     ),
     "another commit in audit.json alone": Way(
-        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "commit": "0" * 40}})
+        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "commit": "0" * 40}}), ALL, UNDRAWN
     ),
     "another start in audit.json alone": Way(
-        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "started": "2020-01-01T00:00:00+00:00"}})
+        audit(lambda a: {**a, "reproduction": {**a["reproduction"], "started": "2020-01-01T00:00:00+00:00"}}),
+        ALL,
+        UNDRAWN,
     ),
     "a policy fixed long ago in audit.json alone": Way(
-        audit(lambda a: {**a, "policy": {**a["policy"], "fixed": "2020-01-01T00:00:00+00:00"}})
+        audit(lambda a: {**a, "policy": {**a["policy"], "fixed": "2020-01-01T00:00:00+00:00"}}), ALL, UNDRAWN
     ),
     "values of evidence": Way(evidence(COUNTS, each({"value": 0.0, "interval": [0.0, 0.1]})), UNSEEN, TAKEN),
     "values of evidence by a little": Way(
@@ -393,7 +401,7 @@ WAYS: dict[str, Way] = {
         evidence(COUNTS, lambda e: {**e, "status": "failed", "reason": "x", "evidence": []}), UNSEEN, TAKEN
     ),
     "curves of evidence": Way(evidence(MEMBERSHIP, lambda e: {**e, "curves": []}), UNSEEN, TAKEN),
-    "grey images": Way(evidence(RIDGE, grey), UNSEEN, TAKEN),
+    "grey images": Way(evidence(RIDGE, grey), ALL, TAKEN),
     "no images of evidence": Way(evidence(RIDGE, lambda e: {**e, "galleries": []}), UNSEEN, TAKEN),
     "what an attack read": Way(evidence(COUNTS, lambda e: {**e, "read": []})),
     "a noise audit": Way(evidence("evidence/noise_audits.json", lambda a: [], "account")),
@@ -414,10 +422,10 @@ WAYS: dict[str, Way] = {
     "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN, resets=True),
     "another released model": Way(other_model, UNSEEN, STATED + "messages, models, accuracies"),
     "the last round left out": Way(last_round_gone),
-    "a policy of the owner's own": Way(own_policy, resets=True),
-    "another report": Way(swapped("report.html"), (CHECK,), UNDRAWN),
+    "a policy of the owner's own": Way(own_policy, UNSEEN, "the owner's own", resets=True),
+    "another report": Way(swapped("report.html"), ALL, UNDRAWN),
     "another report, and no word of reports": Way(swapped("report.html", linked=False)),
-    "another report as JSON": Way(swapped("report.json"), (CHECK,), UNDRAWN),
+    "another report as JSON": Way(swapped("report.json"), ALL, UNDRAWN),
     "a report that nobody asked for": Way(swapped("report.pdf", b"%PDF-1.7 Ready to deploy")),
     "a report by another name": Way(
         added("final.pdf"),

@@ -27,6 +27,7 @@ from fedaudit.audit.settings.config import load as load_config
 from fedaudit.audit.settings.resolve import dump
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import (
+    ALL,
     COUNTS,
     MEMBERSHIP,
     RIDGE,
@@ -306,7 +307,7 @@ FURTHER: dict[str, Way] = {
     "metrics emptied": Way(written(METRICS, "", "simulate")),
     # what an attack is
     "another aim of an attack": Way(evidence_of(COUNTS, card(aim="membership"))),
-    "another title of an attack": Way(evidence_of(COUNTS, card(title="Nothing that anybody reads"))),
+    "another title of an attack": Way(evidence_of(COUNTS, card(title="Nothing that anybody reads")), ALL, TAKEN),
     "another adversary of an attack": Way(
         evidence_of(
             COUNTS,
@@ -320,14 +321,14 @@ FURTHER: dict[str, Way] = {
     "evidence of another attack": Way(swap_evidence, UNSEEN, TAKEN),
     "measurements called planted": Way(evidence_of(COUNTS, each({"control": "positive"})), UNSEEN, TAKEN),
     "less is worse": Way(evidence_of(COUNTS, each({"higher_is_worse": False}))),
-    "another remedy": Way(evidence_of(COUNTS, lambda e: {**e, "remedy": "none is needed"}), UNSEEN, TAKEN),
+    "another remedy": Way(evidence_of(COUNTS, lambda e: {**e, "remedy": "none is needed"}), ALL, TAKEN),
     "passed tests of noise": Way(
         evidence_of(
             NOISE,
             lambda a: [{**x, "checks": [{**c, "text": c["text"][:9]} for c in x["checks"]]} for x in a],
             "account",
         ),
-        UNSEEN,
+        ALL,
         TAKEN,
     ),
     "a verified replay": Way(

@@ -185,7 +185,7 @@ def test_a_policy_of_ones_own_has_its_own_bar_and_without_one_the_default_ones()
     own = POLICY.model_copy(update={"decision": strict})
     audited = make_audit(fact("medium"))
     assert decide(audited, own).word is Word.NOT_READY
-    bare = POLICY.model_copy(update={"decision": None, "questions": None})
+    bare = POLICY.model_copy(update={"decision": None, "questions": None}).complete(POLICY)
     assert decide(audited, bare).rule == "finding-to-treat" and bare.demands == POLICY.demands
 
 
@@ -254,9 +254,10 @@ def test_a_policy_may_ask_for_more_attacks_and_not_for_less(tmp_path: Path) -> N
     assert {"lira", "played_message"} <= set(own.whole_panel.list_attacks("local_model"))
 
 
-def test_a_changed_copy_of_ours_is_not_called_by_its_name(tmp_path: Path) -> None:
-    assert load_policy(written(tmp_path)).name == "default"
-    assert load_policy(written(tmp_path, version="0")).name == "default, changed"
+def test_whose_a_policy_is_follows_from_its_digest_and_not_from_its_name(tmp_path: Path) -> None:
+    assert load_policy(written(tmp_path)).owner == "as fedaudit ships it"
+    changed = load_policy(written(tmp_path, version="0"))
+    assert changed.name == "default" and changed.owner == "the owner's own"
 
 
 def test_linkage_is_required_where_clients_are_persons() -> None:

@@ -33,7 +33,7 @@ workers: 0
 report: {report}
 """
 Made = tuple[RunDir, Path]
-FORMATS = "[json, html, pdf, sarif, markdown, junit, cyclonedx]"
+FORMATS = "[json, html, pdf, sarif, markdown, junit]"
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from tests.audit.test_ready import CLEAN
 from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
-FORMATS = ["json", "html", "pdf", "sarif", "junit", "markdown", "cyclonedx"]
+FORMATS = ["json", "html", "pdf", "sarif", "junit", "markdown"]
 LIGHT = {"workers": 0, "noise_audit": {"play": False}, "record": {"rounds": "all"}}
 
 

@@ -1,0 +1,58 @@
+"""Make a golden folder: a small audit, sealed, as this version leaves it. `python -m tests.golden.make NAME`.
+
+It is kept as it is made: tests/golden/NAME/run beside the public key of who sealed it, whose private key is
+thrown away. Later versions judge it for ever (tests/golden/test_golden.py), so none is made anew in its place.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from fedaudit.audit.cli.main import app
+from tests.audit.attestation.forger import make_key
+
+HERE = Path(__file__).parent
+# A config a name. Small: every file has a few tens of kB at most
+CONFIGS = {
+    "counts": """
+title: Golden folder
+federation:
+  dataset: digits
+  train_limit: 60
+  test_limit: 20
+  clients: 2
+  availability: full
+  model: {name: mlp, hidden: [8]}
+  holdout: {auxiliary: 0.3, reference: 0.2}
+method: {name: rebafl, rounds: 1, local_epochs: 1}
+workers: 0
+attacks: [class_list, count_recovery]
+noise_audit: {play: false}
+report: [markdown]
+variants: []
+"""
+}
+
+
+def make(name: str, place: Path) -> None:
+    """Run, seal and keep the folder; raises AssertionError where a command ends with an error."""
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        (work / "c.yaml").write_text(CONFIGS[name])
+        key = make_key(work)
+        for words in (
+            ("run", work / "c.yaml", "--out", work / "run"),
+            ("tools", "seal", work / "run", "--key", work / "sealer.pem", "--days", 3650),
+        ):
+            done = CliRunner().invoke(app, [*map(str, words)])
+            assert done.exit_code in (0, 1, 3), done.output
+        (work / "run" / ".lock").unlink()
+        shutil.copytree(work / "run", place / "run")
+        shutil.copy(key, place / "key.pub.pem")
+
+
+if __name__ == "__main__":
+    make(sys.argv[1], HERE / sys.argv[1])

@@ -1,0 +1,171 @@
+"""Folders that earlier versions left: sealed, kept as they were made, and judged for ever.
+
+An upgrade may say things in other words. It may not void an audit: a folder of today's form is derived again, of
+an earlier form digests and seal hold.
+"""
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedaudit.attacks.counts.count_recovery import CountRecovery
+from fedaudit.audit.attestation import earlier
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.verdict import decision, policy
+from fedaudit.audit.verdict.findings import Attacked
+
+HERE = Path(__file__).parent
+# Name -> the exit code of its word, and how the verdict begins
+GOLDEN = {"counts": (1, "Not ready to deploy as configured")}
+
+
+@pytest.fixture(params=sorted(GOLDEN))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(name: str, tmp_path: Path) -> Path:
+    shutil.copytree(HERE / name, tmp_path / name)
+    return tmp_path / name
+
+
+def fedaudit(*words: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def judge(folder: Path, command: str, *more: object) -> Result:
+    """`check`, `verify`, or `verify --key`."""
+    key = ("--key", folder / "key.pub.pem") if command == "key" else ()
+    return fedaudit("verify" if command == "key" else command, folder / "run", *key, *more)
+
+
+def test_every_golden_folder_is_judged() -> None:
+    assert GOLDEN.keys() == {path.parent.name for path in HERE.glob("*/key.pub.pem")}
+    assert all(path.stat().st_size < 60_000 for path in HERE.rglob("run/**/*"))
+
+
+@pytest.mark.parametrize("command", ["check", "verify", "key"])
+def test_a_golden_folder_gets_the_verdict_that_it_had(command: str, name: str, folder: Path) -> None:
+    done, (code, words) = judge(folder, command), GOLDEN[name]
+    assert done.exit_code == code and done.stdout.startswith(words), done.output
+    assert "policy: default, version" in done.stdout and "as fedaudit ships it" in done.stdout
+    assert ("signed by SHA-256" in done.stdout) == (command == "key")
+
+
+def reword_title(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CountRecovery, "card", dataclasses.replace(CountRecovery.card, title="Another headline"))
+
+
+def reword_sentence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Attacked, "_write_summary", lambda self: "The same in other words.")
+    patch.setattr(decision, "_describe_ready", lambda *_: "The same in other words.")
+
+
+REWORDED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a title": reword_title,
+    "a sentence": reword_sentence,
+}
+
+
+@pytest.mark.parametrize("what", REWORDED)
+@pytest.mark.parametrize("command", ["check", "key"])
+def test_a_version_that_says_it_in_other_words_judges_the_folder_as_before(
+    command: str, what: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    REWORDED[what](monkeypatch)
+    done = judge(folder, command)
+    assert done.exit_code == GOLDEN[name][0], done.output
+
+
+def test_a_version_with_another_policy_judges_by_that_and_names_the_one_that_the_folder_keeps(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = (Path(policy.__file__).parents[1] / "policy/default.yaml").read_text()
+    (tmp_path / "next.yaml").write_text(re.sub(r"(?m)^version: .*", 'version: "999"', text))
+    kept = json.loads((folder / "run/policy.json").read_text())["version"]
+    for command in ("check", "key"):
+        done = judge(folder, command, "--policy", tmp_path / "next.yaml")
+        assert done.exit_code in (0, 1, 3), done.output
+        assert "policy: default, version 999" in done.stdout and "the owner's own" in done.stdout
+        assert f"the folder's own verdict is by policy default, version {kept}, SHA-256 " in done.stdout
+    assert "as fedaudit ships it" in done.stdout
+
+
+def test_another_policy_in_the_folder_is_refused(folder: Path) -> None:
+    path = folder / "run/policy.json"
+    path.write_text(path.read_text().replace('"not_ready": "high"', '"not_ready": "critical"'))
+    for command in ("check", "verify", "key"):
+        done = judge(folder, command)
+        assert done.exit_code == 2 and "policy.json is not what score wrote" in done.stderr, done.output
+
+
+# A folder of an earlier form: what a later version makes of those of today
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(earlier, "FORM", 2)
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(("command", "is_signed"), [("check", False), ("verify", False), ("key", True)])
+def test_of_an_earlier_form_the_word_is_printed_and_counts_by_its_signer_alone(
+    command: str, is_signed: bool, name: str, folder: Path
+) -> None:
+    done, (code, words) = judge(folder, command), GOLDEN[name]
+    assert done.exit_code == (code if is_signed else 3), done.output
+    assert done.stdout.startswith(words) and re.search(r"judged by fedaudit \S+, not derived again", done.stdout)
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    "file",
+    ["audit.json", "ledger.jsonl", "evidence/00-class_list.json", "artifacts/r00000/client-0.uplink.safetensors"],
+)
+def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, folder: Path) -> None:
+    path = folder / "run" / file
+    path.write_bytes(path.read_bytes().replace(b"0", b"1"))
+    for command in ("check", "key"):
+        done = judge(folder, command)
+        assert done.exit_code == 2 and file in done.stderr, done.output
+
+
+@pytest.mark.usefixtures("later")
+def test_of_an_earlier_form_a_word_with_digests_made_anew_counts_for_nobody(folder: Path) -> None:
+    from fedaudit.audit.case.digests import of_file
+
+    audit, chain = folder / "run/audit.json", folder / "run/chain.json"
+    result, links = json.loads(audit.read_text()), json.loads(chain.read_text())
+    result["decision"]["word"] = "ready"
+    audit.write_text(json.dumps(result))
+    links["links"]["score"]["wrote"]["audit.json"] = of_file(audit, "audit.json")
+    del links["links"]["report"]
+    chain.write_text(json.dumps(links))
+    assert judge(folder, "check").exit_code == 3
+    assert judge(folder, "key").exit_code == 2
+
+
+@pytest.mark.usefixtures("later")
+def test_of_an_earlier_form_what_decides_about_a_derived_audit_is_refused_by_name(folder: Path) -> None:
+    for words in (
+        ["explain", "example_numbers", "--run", folder / "run"],
+        ["compare", folder / "run", folder / "run"],
+    ):
+        done = fedaudit(*words)
+        assert done.exit_code == 2 and "earlier version" in done.stderr, done.output
+    done = judge(folder, "verify", "--replay")
+    assert done.exit_code == 2 and "--replay decides about an audit that is derived here" in done.stderr
+
+
+def test_a_folder_of_a_later_form_is_refused(folder: Path) -> None:
+    path = folder / "run/chain.json"
+    path.write_text(path.read_text().replace('"form": 1', '"form": 999'))
+    done = judge(folder, "check")
+    assert done.exit_code == 2 and "made by a later version of fedaudit" in done.stderr
