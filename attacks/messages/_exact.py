@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 EXACT, BITS = 0.98, 7.0
-LEAST = 0.1  # of the numbers of a block, that must be a person's before it is asked what they are worth
+LEAST = 0.1  # of the numbers of a block that must be a person's, before it is asked what they tell
 CLOSE = 5e-6  # of the larger of two numbers
 FEW = 1 / 16  # of auxiliary people, who may have a value that is looked for anywhere
 MOST = 2**12  # numbers of a block in which values are looked for anywhere
@@ -22,7 +22,9 @@ MOST = 2**12  # numbers of a block in which values are looked for anywhere
 def stands_at_places(message: Values, people: Values, auxiliary: Values) -> Mask:
     """[m] of people [m, D] in a block [D], where auxiliary people are [a, D]."""
     is_there = _is_close(people, message)
-    if not len(people) or is_there.mean(axis=1).max(initial=0.0) < LEAST:  # auxiliary people need not be looked at
+    if (
+        not len(people) or is_there.mean(axis=1).max(initial=0.0) < LEAST
+    ):  # auxiliary people need not be looked at
         return np.zeros(len(people), bool)
     share = _is_close(auxiliary, message).sum(axis=0)
     bits = -np.log2((share + 1) / (len(auxiliary) + 1))

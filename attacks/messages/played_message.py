@@ -84,8 +84,7 @@ class PlayedMessage(Attack):
             default=4, description="rounds from whose models updates are played; others are read by the nearest"
         )
         rounds: AtLeastOne = Field(
-            default=3,
-            description="newest rounds in which messages besides updates are played",
+            default=3, description="newest rounds in which messages besides updates are played"
         )
         people: AtLeastOne = Field(default=5000, description="people of all clients who are tested, about")
         held_out: AtLeastOne = Field(

@@ -15,9 +15,8 @@ from fedaudit.audit.cli.main import app
 from tests.audit.attestation.forger import make_key
 
 HERE = Path(__file__).parent
-# A config a name. Small: every file has a few tens of kB at most
-CONFIGS = {
-    "counts": """
+# What golden folders have in common: small, so that every file has a few tens of kB at most
+SMALL = """
 title: Golden folder
 federation:
   dataset: digits
@@ -27,13 +26,38 @@ federation:
   availability: full
   model: {name: mlp, hidden: [8]}
   holdout: {auxiliary: 0.3, reference: 0.2}
-method: {name: rebafl, rounds: 1, local_epochs: 1}
 workers: 0
-attacks: [class_list, count_recovery]
-noise_audit: {play: false}
 report: [markdown]
-variants: []
 """
+QUIET = "noise_audit: {play: false}\nvariants: []\n"
+CONFIGS = {  # name -> what its config says besides
+    "counts": f"""{QUIET}
+method: {{name: rebafl, rounds: 1, local_epochs: 1}}
+attacks: [class_list, count_recovery]
+""",
+    "noise": """
+method: {name: fedavg, rounds: 1, local_epochs: 1, weighting: uniform}
+protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 30.0}]
+attacks: [loss_threshold]
+variants: []
+""",
+    "sums": f"""{QUIET}
+method: {{name: fedavg, rounds: 2, local_epochs: 1}}
+protections: [secure_aggregation]
+attacks: [label_counts_from_update, sum_difference]
+""",
+    "attackers": f"""{QUIET}
+method: {{name: fedavg, rounds: 2, local_epochs: 1}}
+attacks: []
+matrix: {{adversaries: [sign_flip], aggregators: [median]}}
+""",
+    "options": """
+method: {name: fedavg, rounds: 1, local_epochs: 1}
+attacks: [played_message]
+noise_audit: {play: false}
+variants:
+  - {name: clipped, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}
+""",
 }
 
 
@@ -41,7 +65,7 @@ def make(name: str, place: Path) -> None:
     """Run, seal and keep the folder; raises AssertionError where a command ends with an error."""
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        (work / "c.yaml").write_text(CONFIGS[name])
+        (work / "c.yaml").write_text(SMALL + CONFIGS[name])
         key = make_key(work)
         for words in (
             ("run", work / "c.yaml", "--out", work / "run"),
