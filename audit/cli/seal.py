@@ -24,7 +24,7 @@ def seal(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Verify a run, then sign verdict, model, reports and times; the signature is written to the folder."""
+    """Verify a run, then sign its verdict, model and reports."""
     from functools import partial
 
     from fedaudit.audit.attestation import envelope

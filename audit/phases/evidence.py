@@ -16,6 +16,7 @@ from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
 from fedaudit.reports.robustness import Robustness
@@ -120,4 +121,4 @@ def put_own_card(file: Mapping[str, Any], choice: "AttackChoice") -> dict[str, A
     spec = next((s for s in choice.specs if s.label == file["name"]), None)
     if spec is None:
         return dict(file)
-    return {**file, "card": json.loads(json.dumps(card_fields(choice.cards[spec.label], spec)))}
+    return {**file, "card": parse_json(json.dumps(card_fields(choice.cards[spec.label], spec)))}

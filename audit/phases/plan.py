@@ -93,6 +93,7 @@ def execute(
             is_done = skip and _is_current(record, resolved, what) and chain.current(links, what.name, terms)
             # A verdict that is not made now is derived and compared: what is reported follows from the evidence
             if what.name == "score" and (is_done or "score" not in names):
+                _check_inputs(run.path, record, resolved, "report")
                 chain.verify(run.path, links, ("score",))
                 importlib.import_module("fedaudit.audit.phases.score").Scoring(run, config).confirm()
             # Nothing to do: a config without a matrix has no line of one

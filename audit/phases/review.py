@@ -66,9 +66,9 @@ def review(
     the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
     cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
-    own = read_policy(run.path)
-    for problem in _find_problems(run, config, own, cells):
+    for problem in _find_problems(run, config, cells):
         raise UserError(problem, hint=DO_NOT)
+    own = read_policy(run.path)
     variants = Variants(run, config, own)
     audits = variants.read_results()
     for variant in (variant for variant, audited in audits if audited is not None):
@@ -117,12 +117,11 @@ def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) ->
     ]
 
 
-def _find_problems(run: RunDir, config: Config, policy: GradingPolicy, cells: Sequence[str]) -> Iterator[str]:
+def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterator[str]:
     recorded = chain.read_chain(run.path)
     yield from _check_phases(run.path, phases(config.case), resolve(config), recorded)
-    if "score" in recorded.links and not chain.current(
-        recorded, "score", chain.digest_terms(config, "score", policy)
-    ):
+    terms = chain.digest_terms(config, "score", read_policy(run.path))
+    if "score" in recorded.links and not chain.current(recorded, "score", terms):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case, history = open_case(run, config), run.history()
     if isinstance(case, RecordedCase):

@@ -47,7 +47,7 @@ def test_settings_that_differ_come_first_and_results_stand_side_by_side(runs: Pa
     assert found["method.rounds"] == ["1", "2", ""]
     assert found["protections[0].name"] == ["-", "secure_aggregation", ""]
     assert not {"seed", "method.lr", "federation.clients"} & set(found)  # equal in both
-    assert found["count_recovery"][:2] == ["High", "None"]  # small groups, and nothing of their sum
+    assert found["count_recovery"][:2] == ["Medium", "None"]  # small groups, and nothing of their sum
     assert "accuracy final" in found and "worst finding" in found
     exact = next(v for k, v in found.items() if "count exact match" in k)
     assert exact[0].startswith("100") and exact[1] == "-"
