@@ -1,8 +1,8 @@
 """Messages of many plays as rows of numbers, kind by kind, to read facts about a client from.
 
-Of each kind: whether it came. Of each array: its length, total, smallest and largest number. Where it has one shape
-in all messages, which of its rows are not empty or 0, and all numbers, or random sums of many; else its quantiles. Where a
-message lists its classes, the place of each in the list.
+Of each kind: whether it came. Of each array: its length, total, smallest and largest number. Where it has one
+shape in all messages, which of its rows are not empty or 0, and all numbers, or random sums of many; else its
+quantiles. Where a message lists its classes, the place of each in the list.
 """
 
 from collections.abc import Mapping, Sequence

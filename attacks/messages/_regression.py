@@ -18,8 +18,9 @@ FOLDS = 5
 LEAST_PLAYS = 20  # fewer say nothing of a reading
 PENALTIES = 10.0 ** np.array([-10, -6, -3, -2, -1, 0, 1])  # times the number of plays
 EXACT = 0.98  # R2, from which no other reading is looked for
-WORTH = 0.2  # R2 in the first fold, below which trees are not grown for the others
-TREES, MOST_FORESTS = 40, 60  # and how many facts are read by them, at most
+WORTH = 0.2  # R2 of FEW trees in the first fold, below which no others are grown
+FEW, TREES = 10, 40
+MOST_FORESTS = 60  # pairs of a table and a fact that are tried, at most
 TOGETHER = "all of it"  # the table of all kinds
 
 
@@ -110,27 +111,28 @@ def _grow_forests(
     for name, fact in pairs:
         if found.r2[fact] < EXACT and grown < MOST_FORESTS:
             grown += 1
-            if (read := _fit_trees(tables[name], facts[:, fact], seed)) is not None:
+            if (read := _fit_trees(tables[name], facts[:, fact], found.plays[:, fact], seed)) is not None:
                 found.improve(name, fact, *read)
 
 
-def _fit_trees(table: Values, fact: Values, seed: int) -> tuple[float, Values, Values] | None:
-    """R2, readings of plays that were left out [m] and of the rest [e]; None where trees are not worth it."""
+def _fit_trees(table: Values, fact: Values, known: Values, seed: int) -> tuple[float, Values, Values] | None:
+    """R2, readings of plays that were left out [m] and of the rest [e]; None where those known are as good."""
     from sklearn.ensemble import ExtraTreesRegressor
 
-    many, plays = len(fact), np.zeros(len(fact))
-    fold = np.arange(many) % FOLDS
+    many, fold = len(fact), np.arange(len(fact)) % FOLDS
 
-    def grow(rows: NDArray[np.bool_]) -> ExtraTreesRegressor:
-        trees = ExtraTreesRegressor(TREES, max_features=0.5, min_samples_leaf=2, random_state=seed)
-        return trees.fit(table[:many][rows], fact[rows])
+    def predict(rows: NDArray[np.bool_], others: Values, trees: int) -> Values:
+        forest = ExtraTreesRegressor(trees, max_features=0.5, min_samples_leaf=2, random_state=seed)
+        return np.asarray(forest.fit(table[:many][rows], fact[rows]).predict(others))
 
+    first = fold == 0
+    few = score(predict(~first, table[:many][first], FEW), fact[first])
+    if few < max(WORTH, score(known[first], fact[first])):
+        return None
+    plays = np.zeros(many)
     for i in range(FOLDS):
-        out = fold == i
-        plays[out] = grow(~out).predict(table[:many][out])
-        if i == 0 and score(plays[out], fact[out]) < WORTH:
-            return None
-    return score(plays, fact), plays, grow(np.ones(many, bool)).predict(table[many:])
+        plays[fold == i] = predict(fold != i, table[:many][fold == i], TREES)
+    return score(plays, fact), plays, predict(np.ones(many, bool), table[many:], TREES)
 
 
 def score(read: Values, fact: Values) -> float:

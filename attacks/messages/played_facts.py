@@ -3,23 +3,29 @@
 Sankararaman et al., Nature Genetics 2009, ask whether one person is in a sum; here the question is what else a
 message says, whatever it is called: how many examples a client holds, how many of each class, and which classes.
 Clients' code and protections are public, so an adversary plays a client many times on people of its own, in other
-numbers and other mixes of classes, and sees how what would arrive depends on them: whether a message comes, how long
-it is, which rows it has, in which order, its numbers. Each fact is read by itself, from the kind of message and by
-the regression that tell it best of plays that were left out. Fitting one regression for all facts loses most of them.
+numbers and other mixes of classes, and sees how what would arrive depends on them: whether a message comes, how
+long it is, which rows it has, in which order, its numbers. Each fact is read by itself, from the kind of message
+and by the regression that tell it best of plays that were left out: one regression for all facts loses most of
+them.
 
-A fact is claimed where R2 on plays that were left out is at least LEAST_R2, and a number only where it is right, to
-the last example, in more than half of those in which there are any: a number that was rounded, or made noisy, is not known. In half of the
-plays each class is left out with probability 1/2, since of large clients a mix alone leaves hardly any out.
+A fact is claimed where R2 on plays that were left out is at least LEAST_R2, and a number only where it is right,
+to the last example, in more than half of those in which there are any: a number that was rounded, or made noisy,
+is not known. In half of the plays each class is left out with probability 1/2, since of large clients a mix alone
+leaves hardly any out.
 
-Updates are not read, which other attacks do; the model that a client uploaded is what it is played with. Clients that
-hold more than MOST examples are played with so many. Sums of several clients are left out.
+Updates are not read, which other attacks do; the model that a client uploaded is what it is played with. Clients
+that hold more than MOST examples are played with so many. Sums of several clients are left out.
 
-The planted leak are plays that were left out of all fitting, whose truth is known; the negative control holds claims
-against another client.
+A group, or a client, is known where the most telling claim about it is right: a number before whether there are
+any, all numbers before how many there are, and that before which classes. What is right of nearly everybody is
+luck, and would hide the rest.
 
-Claim: client int64 [k]; n int64 [k], counts int64 [k, C] and present int64 [k, C] (1: holds some, 0: none), -1 where
-not claimed; r2 float64 [k, 2 C + 1] and source, as text, of n, counts and presence; kinds [k], what was read, as
-text. Of plays that were left out [k, h, 2 C + 1]: said, -1 where not claimed, and true.
+The planted leak are plays that were left out of all fitting, whose truth is known; the negative control holds
+claims against another client.
+
+Claim: client int64 [k]; n int64 [k], counts int64 [k, C] and present int64 [k, C] (1: holds some, 0: none), -1
+where not claimed; r2 float64 [k, 2 C + 1] and source, as text, of n, counts and presence; kinds [k], what was
+read, as text. Of plays that were left out [k, h, 2 C + 1]: said, -1 where not claimed, and true.
 """
 
 from collections.abc import Sequence
@@ -62,17 +68,15 @@ UNKNOWN = -1
 
 def _read_groups(claimed: Claimed, counts: Counts) -> Mask:
     n, number, held = _split(claimed)
-    some = HELD.groups(held == 1, counts)
-    return np.asarray(COUNTED.groups(number, counts) | some | SIZE.groups(n, counts))
+    right = np.where(number != UNKNOWN, COUNTED.groups(number, counts), HELD.groups(held == 1, counts))
+    return np.asarray(right | SIZE.groups(n, counts))
 
 
 def _read_clients(claimed: Claimed, counts: Counts) -> Mask:
     n, number, held = _split(claimed)
-    return np.asarray(
-        COUNTED.clients(number, counts)
-        | (HELD.clients(held == 1, counts) & (held != UNKNOWN).all(axis=1))
-        | SIZE.clients(n, counts)
-    )
+    of_classes = HELD.clients(held == 1, counts) & (held != UNKNOWN).all(axis=1)
+    of_size = np.where(n != UNKNOWN, SIZE.clients(n, counts), of_classes)
+    return np.where((number != UNKNOWN).all(axis=1), COUNTED.clients(number, counts), of_size)
 
 
 def _split(claimed: Claimed) -> tuple[Claimed, Claimed, Claimed]:
@@ -102,8 +106,8 @@ class PlayedFacts(Attack):
         modality=MODALITIES,
         learns="how many examples a client holds, how many of each class, or which classes, from any message, "
         "whatever it is called, and from whether it comes",
-        does_not_show="what depends on a state of the client's that nobody else has, on secrets, or on the update "
-        "itself, which other attacks read",
+        does_not_show="what depends on a state of the client's that nobody else has, or on secrets, and what the "
+        "update itself tells, which other attacks read",
         remedy="send less: nothing that depends on labels or on how many examples there are, from everybody or "
         "from nobody; or add calibrated noise, or aggregate messages securely",
         effort=Effort(seconds=10, grows=("network", "clients"), examples=500, settings=("plays",), beside=0.7),
@@ -227,7 +231,7 @@ class _Play:
         )
 
     def _choose_known(self, reading: Reading, facts: NDArray[np.int64]) -> Mask:
-        """[F] which facts are claimed: what is told well, and where there is something more often right than not."""
+        """[F] which facts are claimed: told well, and where there is something more often right than wrong."""
         some = facts > 0
         right = (self._round(reading.plays) == facts) & some
         return np.asarray((reading.r2 >= LEAST_R2) & (2 * right.sum(axis=0) > some.sum(axis=0)))

@@ -23,7 +23,7 @@ def tell_shares(counts: NDArray[np.int64], rng: np.random.Generator) -> Sent:
 
 
 class Telling(World):
-    """Clients of mixed classes that send what `tell` makes of their counts of each class; they are their player."""
+    """Clients of mixed classes that send what `tell` makes of their counts of each; it plays them as well."""
 
     def __init__(self, tell: Tell = tell_shares) -> None:
         super().__init__(sizes=(), clients=6)
