@@ -106,8 +106,8 @@ class PlayedFacts(Attack):
         modality=MODALITIES,
         learns="how many examples a client holds, how many of each class, or which classes, from any message, "
         "whatever it is called, and from whether it comes",
-        does_not_show="what depends on a state of the client's that nobody else has, or on secrets, and what the "
-        "update itself tells, which other attacks read",
+        does_not_show="what depends on a state of the client's that nobody else has, or on secrets; updates "
+        "themselves are read by other attacks",
         remedy="send less: nothing that depends on labels or on how many examples there are, from everybody or "
         "from nobody; or add calibrated noise, or aggregate messages securely",
         effort=Effort(seconds=10, grows=("network", "clients"), examples=500, settings=("plays",), beside=0.7),
