@@ -1,4 +1,4 @@
-"""Messages of many plays as rows of numbers, kind by kind, to read facts about a client from.
+"""Messages of many plays as rows of numbers, array by array, to read facts about a client from.
 
 Of each kind: whether it came. Of each array: its length, total, smallest and largest number. Where it has one
 shape in all messages, which of its rows are not empty or 0, and all numbers, or random sums of many; else its
@@ -20,7 +20,7 @@ Values = NDArray[np.float64]
 MOST_NUMBERS = 256  # of an array, that are read one by one; of larger ones so many random sums
 LEVELS = np.linspace(0, 1, 11)  # of quantiles
 LARGEST, SMALLEST = 1e30, 1e-12  # beyond these a number is no number to work with
-CAME, PLACES = "", "place of a class"
+CAME, PLACES, TOGETHER = "whether it comes", "place of a class", "all of it"
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ def _compress(numbers: Values) -> Values:
 
 
 def tabulate(messages: Sequence[Summaries]) -> dict[str, Values]:
-    """Rows [m, D] of numbers by kind, one a message; those that are the same in all are left out.
+    """Rows [m, D] of numbers, one a message: of each array, of each kind, of all kinds; the narrowest first.
 
-    Arrays that did not come are 0; so is what another message has of them.
+    Numbers that are the same in all messages are left out; of an array that did not come all are 0.
     """
-    columns: dict[str, list[Values]] = {}
+    found: dict[str, Values] = {}
     for name in sorted({name for message in messages for name in message}):
         here = [m.get(name) for m in messages]
         came = [s for s in here if s is not None]
@@ -87,9 +87,14 @@ def tabulate(messages: Sequence[Summaries]) -> dict[str, Values]:
         for row, summary in zip(table, here, strict=True):
             if summary is not None:
                 row[0], row[1:] = 1.0, _list_numbers(summary, is_alike)
-        columns.setdefault(name.partition("/")[0], []).append(table[:, np.ptp(table, axis=0) > 0])
-    joined = {kind: np.concatenate(parts, axis=1) for kind, parts in columns.items()}
-    return {kind: table for kind, table in joined.items() if table.shape[1]}
+        if (differing := np.ptp(table, axis=0) > 0).any():
+            found[name] = table[:, differing]
+    kinds = dict.fromkeys(name.partition("/")[0] for name in found)
+    for group, start in [*((kind, f"{kind}/") for kind in kinds), (TOGETHER, "")]:
+        parts = [table for name, table in found.items() if "/" in name and name.startswith(start)]
+        if len(parts) > 1 and (start or len(kinds) > 1):
+            found[group] = np.concatenate(parts, axis=1)
+    return dict(sorted(found.items(), key=lambda item: item[1].shape[1]))
 
 
 def _list_numbers(summary: Summary, is_alike: bool) -> Values:

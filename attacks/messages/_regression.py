@@ -19,23 +19,23 @@ LEAST_PLAYS = 20  # fewer say nothing of a reading
 PENALTIES = 10.0 ** np.array([-10, -6, -3, -2, -1, 0, 1])  # times the number of plays
 EXACT = 0.98  # R2, from which no other reading is looked for
 WORTH = 0.2  # R2 of FEW trees in the first fold, below which no others are grown
-FEW, TREES = 10, 40
-MOST_FORESTS = 60  # pairs of a table and a fact that are tried, at most
-TOGETHER = "all of it"  # the table of all kinds
+FEW, TREES = 10, 20
+MOST_TRIED = 60  # pairs of a table and a fact for which a few trees are grown, at most
+SAME = 1e-6  # of R2 below 1: a fact is read exactly, and not from more numbers than that takes
 
 
 @dataclass(frozen=True)
 class Reading:
     """What is read of some facts [F], of plays that were left out in turn, and of the rest."""
 
-    source: list[str]  # the kind that each was read from
+    source: list[str]  # the table that each was read from
     r2: Values  # [F], -inf: nothing is known of it
     plays: Values  # [m, F]
     rest: Values  # [e, F]
 
     def improve(self, source: str, fact: int, r2: float, plays: Values, rest: Values) -> None:
         """Take another reading of a fact where that is better."""
-        if r2 > self.r2[fact]:
+        if r2 > self.r2[fact] and self.r2[fact] < 1 - SAME:
             self.source[fact], self.r2[fact] = source, r2
             self.plays[:, fact], self.rest[:, fact] = plays, rest
 
@@ -45,7 +45,7 @@ def read_facts(tables: Mapping[str, Values], facts: Values, shares: Values, rest
 
     Parameters
     ----------
-    tables : [m + e, D] numbers of plays, and of messages that are to be read, by kind; may be empty.
+    tables : [m + e, D] numbers of plays, and of messages that are to be read, the narrowest first; may be empty.
     facts : [m, 2 C + 1] of plays: how many examples there are, how many of each class, whether there are any.
     shares : [m, C] of each class.
     rest : e, how many are to be read.
@@ -54,8 +54,6 @@ def read_facts(tables: Mapping[str, Values], facts: Values, shares: Values, rest
     found = Reading([""] * count, np.full(count, -np.inf), np.zeros((many, count)), np.zeros((rest, count)))
     if many < LEAST_PLAYS or not tables:
         return found
-    if len(tables) > 1:
-        tables = {**tables, TOGETHER: np.concatenate(list(tables.values()), axis=1)}
     classes, linear = shares.shape[1], dict[str, tuple[Values, Values, Values]]()
     for name, table in tables.items():
         linear[name] = fit_ridge(add_reciprocals(table), np.concatenate([facts, shares], axis=1))
@@ -104,35 +102,31 @@ def _solve(table: Values, facts: Values, others: Values) -> Values:
 def _grow_forests(
     found: Reading, tables: Mapping[str, Values], facts: Values, linear: Mapping[str, Values], seed: int
 ) -> None:
-    """Read by trees what is not exact by now, from all tables, those first that tell most of it by lines."""
-    pairs = [(name, fact) for name in tables for fact in range(facts.shape[1]) if np.ptp(facts[:, fact]) > 0]
-    pairs = sorted(pairs, key=lambda p: -linear[p[0]][p[1]])
-    grown = 0
-    for name, fact in pairs:
-        if found.r2[fact] < EXACT and grown < MOST_FORESTS:
-            grown += 1
-            if (read := _fit_trees(tables[name], facts[:, fact], found.plays[:, fact], seed)) is not None:
-                found.improve(name, fact, *read)
+    """Read by trees what is not exact by now, each fact from the table that a few of them read best."""
+    pairs = [(name, fact) for name in tables for fact in np.flatnonzero(found.r2 < EXACT).tolist()]
+    pairs = sorted((p for p in pairs if np.isfinite(found.r2[p[1]])), key=lambda p: -linear[p[0]][p[1]])
+    many, fold = len(facts), np.arange(len(facts)) % FOLDS
+    best, first = dict[int, tuple[float, str]](), fold == 0
+    for name, fact in pairs[:MOST_TRIED]:
+        table, truth = tables[name][:many], facts[:, fact]
+        few = score(_predict(table[~first], truth[~first], table[first], FEW, seed), truth[first])
+        least = max(WORTH, score(found.plays[first, fact], truth[first]))
+        if few > max(least, best.get(fact, (-np.inf, ""))[0]):
+            best[fact] = few, name
+    for fact, (_, name) in best.items():
+        table, truth, plays = tables[name], facts[:, fact], np.zeros(many)
+        for out in (fold == i for i in range(FOLDS)):
+            plays[out] = _predict(table[:many][~out], truth[~out], table[:many][out], TREES, seed)
+        rest = _predict(table[:many], truth, table[many:], TREES, seed)
+        found.improve(name, fact, score(plays, truth), plays, rest)
 
 
-def _fit_trees(table: Values, fact: Values, known: Values, seed: int) -> tuple[float, Values, Values] | None:
-    """R2, readings of plays that were left out [m] and of the rest [e]; None where those known are as good."""
+def _predict(table: Values, fact: Values, others: Values, trees: int, seed: int) -> Values:
+    """Of others [e, D] what trees read that are grown on a table [m, D] and what is known of it [m]."""
     from sklearn.ensemble import ExtraTreesRegressor
 
-    many, fold = len(fact), np.arange(len(fact)) % FOLDS
-
-    def predict(rows: NDArray[np.bool_], others: Values, trees: int) -> Values:
-        forest = ExtraTreesRegressor(trees, max_features=0.5, min_samples_leaf=2, random_state=seed)
-        return np.asarray(forest.fit(table[:many][rows], fact[rows]).predict(others))
-
-    first = fold == 0
-    few = score(predict(~first, table[:many][first], FEW), fact[first])
-    if few < max(WORTH, score(known[first], fact[first])):
-        return None
-    plays = np.zeros(many)
-    for i in range(FOLDS):
-        plays[fold == i] = predict(fold != i, table[:many][fold == i], TREES)
-    return score(plays, fact), plays, predict(np.ones(many, bool), table[many:], TREES)
+    forest = ExtraTreesRegressor(trees, max_features=0.5, min_samples_leaf=2, random_state=seed)
+    return np.asarray(forest.fit(table, fact).predict(others))
 
 
 def score(read: Values, fact: Values) -> float:

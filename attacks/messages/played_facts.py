@@ -288,19 +288,20 @@ def _judge_sets(claim: Claim, true: Mask, truth: Truth, rng: np.random.Generator
 
 
 def _judge_sizes(claim: Claim, true: NDArray[np.int64]) -> list[Evidence]:
-    """Of clients of which it is claimed how many examples they hold."""
-    known = np.flatnonzero(claim["n"] != UNKNOWN)
-    if not len(known):
-        return []
-    said, own, other = claim["n"][known], true[known], np.roll(true[known], 1)
-    found = [_judge_size(said, own, "none", f"read from {_name_sources(claim, known, slice(0, 1))}")]
-    planted, theirs = (
+    """How many examples clients hold: where that is not claimed, it is not known."""
+    known, other = np.flatnonzero(claim["n"] != UNKNOWN), np.roll(true, 1)
+    note = f"claimed of {len(known)} of {len(true)} clients"
+    if len(known):
+        note += f", read from {_name_sources(claim, known, slice(0, 1))}"
+    found = [_judge_size(claim["n"], true, "none", note)]
+    planted, own = (
         _split(claim[name][known].reshape(-1, claim["said"].shape[2]))[0] for name in ("said", "true")
     )
     if len(planted):
-        found.append(_judge_size(planted, theirs, "positive", "plays that were left out"))
-    if (rows := other != own).any():
-        found.append(_judge_size(said[rows], other[rows], "negative", "claims against another client's number"))
+        found.append(_judge_size(planted, own, "positive", "plays that were left out"))
+    if (rows := other != true).any():
+        note = "claims against another client's number"
+        found.append(_judge_size(claim["n"][rows], other[rows], "negative", note))
     return found
 
 

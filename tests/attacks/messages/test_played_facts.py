@@ -80,17 +80,19 @@ def test_counts_that_follow_from_shares_and_a_number_are_known_to_the_last_examp
     counts, few = list_counts(world), (list_counts(world) > 0) & (list_counts(world) < 5)
     assert few.any() and sum(map(len, attribute.hit.values())) == counts[few].sum()
     assert sorted(fact.hit) == list(range(6))
-    assert "num_examples" in claim["source"][0, 0] and set(claim["kinds"]) == {f"{TELEMETRY} num_examples"}
+    assert set(claim["source"][:, 0]) == {"num_examples/count"} and set(claim["kinds"]) == {
+        f"{TELEMETRY} num_examples"
+    }
 
 
 def test_a_message_that_holders_of_one_class_send_tells_of_that_class_alone() -> None:
-    world, claim = read(tell_alarm)
+    world, claim = read(tell_alarm, plays=60)
     expected = np.full((6, CLASSES), -1)
     expected[:, 3] = list_counts(world)[:, 3] > 0
     np.testing.assert_array_equal(claim["present"], expected)
     assert 0 < expected[:, 3].sum() < 6
     assert (claim["counts"] == -1).all() and (claim["n"] == -1).all()
-    assert set(claim["source"][:, 1 + CLASSES + 3]) == {str(TELEMETRY)}
+    assert set(claim["source"][:, 1 + CLASSES + 3]) == {f"{TELEMETRY}/whether it comes"}
 
 
 def test_a_rate_over_the_number_of_examples_tells_the_number() -> None:
@@ -112,7 +114,11 @@ def test_what_tells_of_nobody_claims_nothing(tell: Tell) -> None:
     assert claim["r2"].max() < 0.3
     people = PlayedFacts().count_people(claim, world, np.random.default_rng(0))
     assert [sum(map(len, p.hit.values())) for p in people] == [0, 0]
-    assert PlayedFacts().measure(claim, world, np.random.default_rng(0)) == []
+    found = PlayedFacts().measure(claim, world, np.random.default_rng(0))
+    assert [(e.measure, e.control, e.value) for e in found] == [
+        ("size_known", "none", 0.0),
+        ("size_known", "negative", 0.0),
+    ]
 
 
 def test_a_number_that_was_rounded_is_not_known_though_it_is_told_well() -> None:
@@ -163,7 +169,9 @@ def test_a_group_and_a_client_are_known_where_the_most_telling_claim_about_them_
 
 def test_an_array_of_one_length_is_read_number_by_number_and_another_by_what_all_lengths_have() -> None:
     sent = [{TELEMETRY: {"a": np.arange(n) + 1.0, "b": np.array([n, 0.0])}} for n in (3, 4)]
-    table = tabulate([summarise(s, [TELEMETRY], CLASSES) for s in (*sent, {})])[str(TELEMETRY)]
+    tables = tabulate([summarise(s, [TELEMETRY], CLASSES) for s in (*sent, {})])
+    table = tables[str(TELEMETRY)]
+    assert [*tables][-1] == TELEMETRY and {f"{TELEMETRY}/a", f"{TELEMETRY}/b"} < {*tables}
     assert [3.0, 4.0, 0.0] in table.T.tolist()  # the length of a, and the first number of b
     assert [6.0, 10.0, 0.0] in table.T.tolist() and [1.0, 1.0, 0.0] in table.T.tolist()
 
