@@ -35,7 +35,7 @@ def read_blocks(sent: Sent, kinds: Sequence[Kind], classes: int) -> Blocks:
     found: Blocks = {}
     for kind in kinds:
         arrays = sent.get(kind, {})
-        listed = _find_listed(arrays, classes)
+        listed = find_listed(arrays, classes)
         for name in sorted(arrays):
             values = np.asarray(arrays[name])
             if values.dtype.kind not in "fiub":
@@ -49,10 +49,11 @@ def read_blocks(sent: Sent, kinds: Sequence[Kind], classes: int) -> Blocks:
     return found
 
 
-def _find_listed(arrays: Mapping[str, NDArray[Any]], classes: int) -> NDArray[np.int64] | None:
+def find_listed(arrays: Mapping[str, NDArray[Any]], classes: int) -> NDArray[np.int64] | None:
     """The classes that a message lists, each once; None where it lists none."""
+    there = set(arrays)
     for name in KEYS:
-        if name in arrays:
+        if name in there:
             listed = np.asarray(arrays[name])
             is_list = listed.ndim == 1 and listed.dtype.kind in "iu" and len(np.unique(listed)) == len(listed)
             if is_list and (not len(listed) or 0 <= listed.min() <= listed.max() < classes):

@@ -23,6 +23,7 @@ from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
 from tests.attacks.generators import test_generators as generators
+from tests.attacks.messages.telling import Telling
 from tests.attacks.models.overfit import Played, light, overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
@@ -207,6 +208,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
     "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
+    "played_facts": lambda: of(Telling(), plays=100),
     "played_message": lambda: played(auxiliary=100, held_out=120),
     "output_shares": lambda: Stage(
         view=summaries.leaning(), knowledge=summaries.asked(), truth=summaries.world()
