@@ -33,7 +33,7 @@ QUIET = "noise_audit: {play: false}\nvariants: []\n"
 CONFIGS = {  # name -> what its config says besides
     "counts": f"""{QUIET}
 method: {{name: rebafl, rounds: 1, local_epochs: 1}}
-attacks: [class_list, count_recovery]
+attacks: [count_recovery]
 """,
     "noise": """
 method: {name: fedavg, rounds: 1, local_epochs: 1, weighting: uniform}
@@ -44,7 +44,7 @@ variants: []
     "sums": f"""{QUIET}
 method: {{name: fedavg, rounds: 2, local_epochs: 1}}
 protections: [secure_aggregation]
-attacks: [label_counts_from_update, sum_difference]
+attacks: [sum_difference]
 """,
     "attackers": f"""{QUIET}
 method: {{name: fedavg, rounds: 2, local_epochs: 1}}
