@@ -132,7 +132,7 @@ def test_of_an_earlier_form_the_word_is_printed_and_counts_by_its_signer_alone(
 def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, folder: Path) -> None:
     path = next(iter(sorted((folder / "run").glob(file))))
     name = path.relative_to(folder / "run").as_posix()
-    path.write_bytes(path.read_bytes() + b" ")
+    path.write_bytes(path.read_bytes().replace(b"0", b"1"))
     for command in ("check", "key"):
         done = judge(folder, command)
         assert done.exit_code == 2 and name in done.stderr, done.output
