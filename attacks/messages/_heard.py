@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Player, Sent, Visit
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import find_kind, number_of
+from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.models._targets import Arrays, Target, targets
 from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
@@ -28,7 +28,6 @@ class Heard:
     round: int
     target: Target | None  # what it says of the model, where it does
     rest: Mapping[Kind, Mapping[str, NDArray[Any]]]  # all else
-    kinds: tuple[Kind, ...]  # as they crossed the wire
     artifact: str
     weights: Arrays  # of the model that all else was made with; empty: not known
     examples: int  # 0: not told
@@ -111,7 +110,6 @@ def gather(
                 round=round,
                 target=target,
                 rest={a.kind: a.payload for a in parts if a.kind not in UPLOADS},
-                kinds=tuple(dict.fromkeys(find_kind(a) for a in parts)),
                 artifact=parts[0].id,
                 weights=weights,
                 examples=read_examples(parts[0], view) or 0,

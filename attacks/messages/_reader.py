@@ -129,7 +129,7 @@ class StateReader:
 
     def __init__(self, heard: Heard, player: Player, auxiliary: Images, seed: int, classes: int) -> None:
         self._heard, self._player, self._seed, self._classes = heard, player, seed, classes
-        self._auxiliary, self._played = auxiliary.only(np.arange(min(ALONE, len(auxiliary)))), list[Blocks]()
+        self._auxiliary = auxiliary.only(np.arange(min(ALONE, len(auxiliary))))
         self._first = auxiliary.only(_find_pairs(auxiliary.y))
         self._kinds: Sequence[Kind] = [*heard.rest]
         self._is_separate = False

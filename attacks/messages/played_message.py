@@ -115,8 +115,7 @@ class PlayedMessage(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         asked = self._asked(claim, truth, rng)
-        pairs = [(a.own.scores, a.own.held_out_scores) for a in asked.people if a.own.scores.size]
-        if not pairs:
+        if not (pairs := asked.pairs):
             return []
         found = evidence(_pool(pairs), {}, others="people of the same classes whom nobody trained on")
         silent = [halves(others, rng) for _, others in pairs]
@@ -141,9 +140,7 @@ class PlayedMessage(Attack):
         return found + exact.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        pairs = [
-            (a.own.scores, a.own.held_out_scores) for a in self._asked(claim, truth).people if a.own.scores.size
-        ]
+        pairs = self._asked(claim, truth).pairs
         return [curve("played message", _pool(pairs))] if pairs else []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -209,6 +206,11 @@ class _Person:
 class _Asked(NamedTuple):
     people: list[_Person]
     planted: list[tuple[Values, Values]]
+
+    @property
+    def pairs(self) -> list[tuple[Values, Values]]:
+        """Of each client, the largest scores of its people, and of held-out people in their place."""
+        return [(a.own.scores, a.own.held_out_scores) for a in self.people if a.own.scores.size]
 
 
 class _Maker:

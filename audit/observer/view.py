@@ -27,7 +27,7 @@ from fedaudit.audit.observer.truth import images, shift_images
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.public_data import list_public_rows
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.method import Method
 from fedaudit.fl.threats.threat import Conduct, Position
@@ -182,7 +182,8 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
         if isinstance(value, int | float) and not isinstance(value, bool):
             training[f.name] = float(value)
     public = read_public(case.examples, case.data, case.method) if Kind.PUBLIC_LOGITS in card.reads else None
-    can_see_uploads = card.threat.position == Position.SERVER
+    played = {Kind.LOCAL_PROTOTYPES, *UPDATES} & {*card.requires, *card.targets}
+    can_see_uploads = card.threat.position == Position.SERVER and (card.any_numbers or bool(played))
     find_player = find_player or (lambda: player(Lab.from_case(case), case.card))
     for kind in card.reads:
         if std := published_noise(case.protections, kind):
