@@ -66,7 +66,6 @@ class Layout:
     """The form of each block that tells of single people."""
 
     forms: Mapping[str, Form]
-    classes: int
 
     @classmethod
     def from_plays(
@@ -87,7 +86,7 @@ class Layout:
             form = _find_form(table, labels, sent, classes)
             if form is not None and _differs(_pick_all(form, table, labels), labels):
                 forms[name] = form
-        return cls(forms, classes)
+        return cls(forms)
 
     def pick(self, name: str, value: Values, label: int) -> Values:
         """The numbers of a play that are of its person, flat."""

@@ -13,7 +13,6 @@ from fedaudit.attacks.messages._blocks import Blocks, Form, Layout, Values, read
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._heard import ASSUMED, Heard, read_change
 from fedaudit.attacks.messages._ratio import Whitened
-from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 
@@ -43,11 +42,12 @@ class UpdatePlays:
 
     def __init__(self, heard: Heard, player: Player, training: Mapping[str, float], seed: int) -> None:
         assert heard.target is not None, "it sends an update"
-        self._heard, self._player, self._training, self._seed = heard, player, training, seed
+        self._beginning, self._target = heard.beginning, heard.target
+        self._player, self._training, self._seed = player, training, seed
         self._known: dict[bytes, NDArray[np.float32]] = {}
         start = heard.target.start
-        self.names = sorted(k for k, v in start.items() if np.issubdtype(v.dtype, np.floating))
-        self._bounds = np.cumsum([0, *(start[name].size for name in self.names)])
+        self._names = sorted(k for k, v in start.items() if np.issubdtype(v.dtype, np.floating))
+        self._bounds = np.cumsum([0, *(start[name].size for name in self._names)])
         self.start = self.flatten(start)
         self._sums: tuple[Labels, Values] | None = None
         if self._bounds[-1] > MOST_NUMBERS:
@@ -61,11 +61,9 @@ class UpdatePlays:
         for first in range(0, len(new), TOGETHER):
             some = new[first : first + TOGETHER]
             holdings = [images.only(np.full(COPIES, i)) for i in some]
-            visit = self._heard.beginning
-            sent = self._player.play(visit, holdings, self._seed, steps=1, draws=1, protected=False)
+            sent = self._player.play(self._beginning, holdings, self._seed, steps=1, draws=1, protected=False)
             for i, message in zip(some, sent, strict=True):
-                assert self._heard.target is not None, "it sends an update"
-                change = read_change(message, self._heard.target, self._training)
+                change = read_change(message, self._target, self._training)
                 if change is None:
                     raise UserError(UNPLAYED, hint="a client that holds one person must send its update")
                 self._known[marks[i]] = self.compress(self.flatten(change)).astype(np.float32)
@@ -73,8 +71,8 @@ class UpdatePlays:
 
     def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> Values:
         """[N] all numbers that training may change; 0 of what is not there."""
-        start = self._heard.target.start if self._heard.target else {}
-        parts = [np.asarray(arrays.get(k, np.zeros(start[k].shape)), np.float64).ravel() for k in self.names]
+        start = self._target.start
+        parts = [np.asarray(arrays.get(k, np.zeros(start[k].shape)), np.float64).ravel() for k in self._names]
         return np.asarray(np.nan_to_num(np.concatenate([np.zeros(0), *parts])))
 
     def compress(self, numbers: Values) -> Values:
@@ -101,11 +99,11 @@ class UpdateReader:
         self._whitened = Whitened.from_plays(self._psi, auxiliary.y)
         self._messages, self._weights = list[tuple[Values, Values, float]](), list[Values]()
         for message in heard:
-            target = _require(message.target)
-            change = plays.compress(plays.flatten(target.change()))
+            assert message.target is not None, "it sends an update"
+            change = plays.compress(plays.flatten(message.target.change()))
             mixture, n = self._whitened.find_mixture(change), float(message.examples)
             self._messages.append((change, mixture, n))
-            self._weights.append(plays.flatten(target.weights))
+            self._weights.append(plays.flatten(message.target.weights))
 
     def fit(self, people: Images) -> Fit:
         psi, score = self._plays.play(people), np.zeros(len(people))
@@ -284,11 +282,6 @@ class StateReader:
                     row, psi[own], auxiliary
                 )
         return found
-
-
-def _require(target: Target | None) -> Target:
-    assert target is not None, "it sends an update"
-    return target
 
 
 def _find_pairs(labels: Labels) -> Labels:
