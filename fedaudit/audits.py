@@ -12,7 +12,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.cli.show import progress
-from fedaudit.audit.phases.import_inbox import ImportSources, bring, state_inbox
+from fedaudit.audit.phases.import_inbox import ImportSources, bring, list_copies, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
@@ -147,14 +147,16 @@ def run(
     *,
     out: str | Path | None = None,
     workers: int | str | None = None,
+    trust_plugins: bool = False,
 ) -> Audit:
     """Run a whole audit: simulate, attack, account, score, report. One that was stopped goes on where it was.
 
     Args:
-        config: A YAML file, the name of a config that comes with fedaudit ("quickstart"), or settings as the file
-            would have them.
+        config: A YAML file, the name of a config that comes with fedaudit ("quickstart"), a run folder, or
+            settings as the file would have them.
         out: The run folder; by default runs/NAME, where NAME is the config's, or that of the method and a digest.
         workers: How many processes, or "auto"; no result depends on it.
+        trust_plugins: Run and download what a config file names; classes and settings of yours ask nothing.
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
@@ -167,7 +169,9 @@ def run(
         >>> audit.findings["count_recovery"].severity
         <Severity.HIGH: 'high'>
     """
-    made, name = read_config(config)
+    made, name = read_config(config, trust_plugins=trust_plugins)
+    if isinstance(config, str | Path) and Path(config).is_dir():
+        return _audit(RunDir.open(Path(config)), made, workers)
     return _audit(RunDir.create(Path(out) if out is not None else Path("runs") / name), made, workers)
 
 
@@ -203,8 +207,10 @@ def load(folder: str | Path, *, policy: str = "default", trust_plugins: bool = F
 class RecordedFederation:
     """A federation that ran elsewhere, taken in and checked; `run` audits it."""
 
-    def __init__(self, folder: Path, imported: ImportRecord, *, trust_plugins: bool) -> None:
-        self.folder, self.imported, self._trust = folder, imported, trust_plugins
+    def __init__(
+        self, folder: Path, imported: ImportRecord, *, copies: Mapping[str, Path], trust_plugins: bool
+    ) -> None:
+        self.folder, self.imported, self._copies, self._trust = folder, imported, copies, trust_plugins
 
     @property
     def checks(self) -> Table[CheckedStatement]:
@@ -214,7 +220,7 @@ class RecordedFederation:
     def run(self, *, workers: int | str | None = None) -> Audit:
         """Audit it. One that was stopped goes on where it was. Raises UserError."""
         run_dir = RunDir.open(self.folder)
-        return _audit(run_dir, run_dir.load_config(trust_plugins=self._trust), workers)
+        return _audit(run_dir, run_dir.load_config(trust_plugins=self._trust, data=self._copies), workers)
 
     def _repr_html_(self) -> str:
         return self.checks._repr_html_()
@@ -258,18 +264,21 @@ def load_inbox(
     paths = {"truth": truth, "subject": subject, "base": base}
     given = {name: Path(path) if path is not None else None for name, path in paths.items()}
     sources = ImportSources(inbox=Path(inbox), model=model, **given)
-    config, text = state_inbox(sources, settings)
+    config, text = state_inbox(sources, settings, trust=trust_plugins)
     folder = RunDir.create(Path(out) if out is not None else Path("runs") / Path(inbox).resolve().name)
     with progress() as report_progress:
-        imported = bring(folder.path, config, sources, report_progress, trust=trust_plugins, text=text)
-    return RecordedFederation(folder.path, imported, trust_plugins=trust_plugins)
+        imported = bring(folder.path, config, sources, report_progress, text=text)
+    copies = list_copies(config)
+    return RecordedFederation(folder.path, imported, copies=copies, trust_plugins=trust_plugins)
 
 
-def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config, str]:
+def read_config(
+    given: str | Path | Mapping[str, Any] | Config, *, trust_plugins: bool = False
+) -> tuple[Config, str]:
     """The config and the name of its run folder."""
     if isinstance(given, str | Path):
         path = find_config(Path(given))
-        return load_config(path), path.stem
+        return load_config(path, trust_plugins=trust_plugins), path.stem
     config = given if isinstance(given, Config) else make_config(given)
     text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
     return config, f"{config.require_simulated().method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -122,6 +122,7 @@ def robustness(
     seeds: Sequence[int] = (),
     out: str | Path | None = None,
     workers: int | str | None = None,
+    trust_plugins: bool = False,
 ) -> RobustnessResult:
     """Run a federation under every attacker and every rule of the server, the plain mean among the rules.
 
@@ -133,6 +134,7 @@ def robustness(
         seeds: One run of each pair for each; none: the config's own.
         out: The run folder; by default runs/robustness and a digest.
         workers: How many processes, or "auto"; no number depends on it.
+        trust_plugins: Run and download what a config file names.
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
@@ -143,7 +145,7 @@ def robustness(
         >>> sorted({(cell.rule, cell.adversary) for cell in found.cells})
         [('mean', 'sign_flip'), ('median', 'sign_flip')]
     """
-    made, _ = read_config(config)
+    made, _ = read_config(config, trust_plugins=trust_plugins)
     matrix = {
         "adversaries": [_name_plugin(a) for a in attackers],
         "aggregators": [_name_plugin(r) for r in rules],
@@ -210,7 +212,7 @@ def harden(
         config: As of `run`, or an imported run folder, whose recorded messages are searched.
         out: The folder; by default runs/NAME-hardened. An imported folder is searched inside itself.
         workers: How many processes, or "auto"; no number depends on it.
-        trust_plugins: Run code that an imported folder's own config names, such as its network.
+        trust_plugins: Run and download what a config file or an imported folder names.
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
@@ -225,7 +227,7 @@ def harden(
         folder = RunDir.open(Path(config))
         chosen = folder.load_config(trust_plugins=trust_plugins)
     else:
-        chosen, name = read_config(config)
+        chosen, name = read_config(config, trust_plugins=trust_plugins)
         folder = RunDir.create(Path(out) if out is not None else Path("runs") / f"{name}-hardened")
     if workers is not None:
         chosen = chosen.with_workers(str(workers))

@@ -94,14 +94,6 @@ class RuleQuestion(Cell):
     at_most: float | None = None  # None: nothing was measured
 
 
-class HeadCount(Record):
-    """How many people the worst attack hit beyond luck, and between which numbers (95 %)."""
-
-    expected: float
-    interval: tuple[int, int]
-    people: int
-
-
 def count_allowed(people: int, share: float) -> int:
     """A tolerable share of people in people, rounded down."""
     return math.floor(share * people + 1e-9)

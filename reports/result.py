@@ -17,7 +17,7 @@ from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.decision import DeploymentDecision, Word
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.imported import ImportRecord, UnverifiedAttack
-from fedaudit.reports.questions import HeadCount, Question, RuleQuestion
+from fedaudit.reports.questions import Question, RuleQuestion
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
 from fedaudit.reports.system import System
@@ -391,7 +391,6 @@ class AuditResult(Record):
     created: str  # ISO 8601, UTC
     system: System = Field(default_factory=System)  # as its owner states it
     headline: Headline
-    people: HeadCount | None = None  # None: no attack said which people it hits
     decision: DeploymentDecision | None = None  # None: a report of claims alone, or an audit of an older version
     scope: AuditScope
     exposures: list[PartyExposure]

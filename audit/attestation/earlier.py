@@ -1,6 +1,7 @@
-"""Folders of an earlier form: digests and seal hold for ever, and what was judged then is not derived again.
+"""Folders that this version does not derive again: digests and seal hold for ever, the word is of who judged.
 
-Nothing of them is read in a form of today but the seal, whose form is that of in-toto.
+They have an earlier form, or another version made them that had a setting, an attack or a number which this one
+has not. Nothing of them is read in a form of today but the seal, whose form is that of in-toto.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.attestation.record import SEAL, digest_record
 from fedaudit.audit.attestation.seal import Statement, find_changed, require_digests
 from fedaudit.audit.case.digests import of_file, of_value
+from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl.recording.recorder import MANIFEST
@@ -45,6 +47,16 @@ def is_earlier(folder: Path) -> bool:
     if not isinstance(form, int) or form > FORM:
         raise UserError(f"{folder} was made by a later version of fedaudit", hint="install that version")
     return form < FORM
+
+
+def is_of_another_version(folder: Path) -> bool:
+    """Whether another version of fedaudit made a folder's verdict, by the folder's own word."""
+    run = RunDir(folder)
+    try:
+        made = run.read_json(run.chain)["links"]["score"]["versions"]["fedaudit"]
+    except (KeyError, TypeError, UserError):
+        return False
+    return bool(made != versions()["fedaudit"])
 
 
 def read_earlier(folder: Path, statement: Statement | None) -> EarlierAudit:
@@ -97,10 +109,10 @@ def _digest(link: Mapping[str, Any]) -> str:
     return of_value({key: value for key, value in link.items() if key != "aside"})
 
 
-def describe_earlier(found: EarlierAudit, *, is_signed: bool) -> Iterator[str]:
-    """The word, by whom, and what holds of the folder, as lines."""
+def describe_earlier(found: EarlierAudit, why: str, *, is_signed: bool) -> Iterator[str]:
+    """The word, by whom, why it is not derived again, and what holds of the folder, as lines."""
     yield found.line
-    yield f"judged by fedaudit {found.tool}, not derived again: the folder has the form of an earlier version"
+    yield f"judged by fedaudit {found.tool}, not derived again: {why}"
     if is_signed:
         yield "every byte is what the signer sealed, and the word counts as theirs"
     else:

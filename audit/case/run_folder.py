@@ -2,7 +2,7 @@
 
 Writes are atomic (fl/runtime/durable.py). config.yaml is the resolved config; a folder
 simulated with other settings is refused by naming the first key that differs. Nothing read from a
-folder is executed: a config that came with it may not name code, unless the user trusts it.
+folder is executed but code to which its user agreed (audit/settings/consent.py).
 """
 
 import hashlib
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 from fedaudit.audit.case.reading import parse, plain_json, survey
 from fedaudit.audit.case.schemas import MetricsLine, PhaseEntry, TrainedOn
 from fedaudit.audit.settings.config import Config, load
-from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import dump, keep, resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -86,8 +85,12 @@ class RunDir:
         return run
 
     def load_config(self, *, trust_plugins: bool = False, data: Mapping[str, Path] | None = None) -> Config:
-        """The folder's own config, as one that others wrote (audit/settings/received.py)."""
-        return load_run_config(self.config, trust_plugins=trust_plugins, data=data or {})
+        """The folder's own config, which others may have written.
+
+        It reads nothing outside of its folder but `data`, paths of the user by name, and downloads nothing.
+        Raises UserError, for code to which the user has not agreed as well.
+        """
+        return load(self.config, data or {}, trust=trust_plugins).bring_code([self.path])
 
     def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:
         """Resolve `config` and keep it as config.yaml. Returns it resolved.

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.cli.box import Access
+from fedaudit.audit.settings.consent import find_kept
 from fedaudit.audit.settings.index import find_folder
-from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import DATA
 
@@ -34,11 +34,11 @@ def derive_access(
     for name in own:
         path = given.get(name)
         if isinstance(path, Path) and os.path.isfile(path):
-            reads += [path.absolute().parent, *([] if is_run_folder(path) else _named_in(path))]
-    if given.get("trust"):
-        reads += [Path.cwd(), *(path.absolute().parent for path in reads if os.path.isfile(path))]  # trusted code
+            reads += [path.absolute().parent, *_named_in(path)]
     reads += [DATA, *([folder] if (folder := find_folder()) else [])]
     folders = [given[name].absolute() for name in writes if given.get(name) is not None]
+    if "trust" in given and (kept := find_kept()):  # the user may be asked for a consent
+        folders.append(kept)
     return Access(reads, [*folders, *(given[name].absolute().parent for name in files if given.get(name))])
 
 

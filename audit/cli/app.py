@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.confine import choose_limits, confine
-from fedaudit.audit.settings import index
+from fedaudit.audit.settings import consent, index
 from fedaudit.fl.runtime import children
 from fedaudit.fl.runtime.errors import UserError, describe_unexpected
 from fedaudit.fl.runtime.special_files import refuse_special
@@ -140,6 +140,15 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
     return group.command(name=function.__name__.removesuffix("_"))(run_guarded)
 
 
+def ask_consent(error: consent.UnconsentedError) -> bool:
+    """At a terminal, ask the user for what a config would run or download; elsewhere nobody is asked."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    say(error.sentence)
+    say(f"SHA-256 {error.digest}")
+    return typer.confirm("You have read it, and agree?")
+
+
 def reader(
     group: typer.Typer = app,
     *,
@@ -150,7 +159,7 @@ def reader(
     target: Callable[[Mapping[str, Any]], Path] | None = None,
     when: Callable[[Mapping[str, Any]], bool] = lambda given: True,
     works: bool = False,
-    keeps: Callable[[Mapping[str, Any]], bool] = lambda given: False,
+    keeps: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that opens what others wrote: where a user starts it, it runs confined.
 
@@ -163,7 +172,7 @@ def reader(
         target: The first of them, where it is not what was given.
         when: Whether these arguments name something that others may have written.
         works: Whether it may train and attack for hours.
-        keeps: Whether what follows from these arguments, a config of the user, is kept in the index.
+        keeps: Whether what follows from its arguments, a config of the user, is kept in the index.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -175,7 +184,7 @@ def reader(
             if CONFINED.get() and when(given):
                 at = {} if target is None else {(*writes, *files)[0]: target(given)}
                 access = derive_access(given | at, writes=writes, files=files, own=own, more=reads)
-                if keeps(given) and (folder := index.find_folder()):
+                if keeps and (folder := index.find_folder()):
                     access = access._replace(writes=[*access.writes, folder])
                 confine(access, choose_limits(works))
             function(*args, **kwargs)
@@ -201,6 +210,8 @@ def _complain(error: Exception) -> None:
         say(f"error: {error.sentence}", err=True)
         if error.hint:
             say(f"  hint: {error.hint}", err=True)
+        if isinstance(error, consent.UnconsentedError):
+            say(error.line, err=True)
         return
     if isinstance(error, MemoryError):
         say("error: it needs more memory than it may have", err=True)

@@ -6,8 +6,6 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from fedaudit.audit.settings.origin import is_run_folder
-
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or quickstart")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
@@ -21,13 +19,13 @@ Data = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--data", metavar="NAME=PATH", help="your copy of what the folder's config reads elsewhere"),
 ]
-Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
+Trust = Annotated[bool, typer.Option("--trust-plugins", help="run and download what the config names")]
 
 
-def is_of_others(given: Mapping[str, Any]) -> bool:
-    """Whether `run` was given a run folder, or a config that lies in one."""
+def is_run_folder(given: Mapping[str, Any]) -> bool:
+    """Whether `run` was given a run folder, which others may have made, and no config."""
     config: Path = given["config"]
-    return config.is_dir() or is_run_folder(config)
+    return config.is_dir()
 
 
 def locate_run(given: Mapping[str, Any]) -> Path:

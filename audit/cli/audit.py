@@ -44,14 +44,9 @@ def finish_audit(
 
 def load_settings(path: Path, workers: str | None, data: list[str] | None, *, trust: bool) -> "Config":
     """A config, or that of a run folder, with the number of workers that the command line says."""
-    from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.settings.received import parse_data
 
-    if path.is_dir():
-        config = RunDir.open(path).load_config(trust_plugins=trust, data=parse_data(data))
-    else:
-        config = load_config(path, data, trust_plugins=trust)
+    config = load_config(path, data, trust_plugins=trust)
     return config if workers is None else config.with_workers(workers)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.arguments import Trust
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def init(
 
 @reader(
     writes=["out"],
-    own=["config"],
+    own=["config", "subject"],
+    reads=["."],
     target=lambda given: given.get("out") or Path("runs") / given["inbox"].resolve().name,
     works=True,
 )
@@ -77,7 +79,7 @@ def import_(
     base: Annotated[Optional[Path], typer.Option(help="weights that nobody sends, safetensors")] = None,  # noqa: UP045
     model: Annotated[str, typer.Option(help="without --subject: the network, a name or module:Class")] = "",
     most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
-    trust: Annotated[bool, typer.Option("--trust-plugins", help="run code that the subject names")] = False,
+    trust: Trust = False,
 ) -> None:
     """Check a recorded federation and make a run folder of it.
 
@@ -91,7 +93,14 @@ def import_(
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
     from fedaudit.audit.importing.inbox import InboxLimits
-    from fedaudit.audit.phases.import_inbox import SUBJECT, ImportSources, bring, read_settings, state_inbox
+    from fedaudit.audit.phases.import_inbox import (
+        SUBJECT,
+        ImportSources,
+        bring,
+        list_copies,
+        read_settings,
+        state_inbox,
+    )
     from fedaudit.reports.format import describe_unread
 
     if subject is not None and model:
@@ -100,11 +109,12 @@ def import_(
         question = "the network, as module:Class or a name of ours (empty: not stated)"
         model = typer.prompt(question, default="", show_default=False)
     sources = ImportSources(inbox=inbox, subject=subject, model=model, truth=truth, base=base, ledger=ledger)
-    stated, text = state_inbox(sources, read_settings(config), config)
+    stated, text = state_inbox(sources, read_settings(config), config, trust=trust)
+    copies = [f"{name}={path}" for name, path in list_copies(stated).items()]
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
     limits = InboxLimits(bytes=int(most_gib * 2**30))
     with progress() as report_progress:
-        found = bring(folder.path, stated, sources, report_progress, limits=limits, trust=trust, text=text)
+        found = bring(folder.path, stated, sources, report_progress, limits=limits, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for one in found.unread[:MOST_UNREAD]:
         say(f"unread: {one.sender}, round {one.round + 1}: {one.why}")
@@ -118,12 +128,13 @@ def import_(
         replays = count_replays(stated.matrix, max(1, found.clients))
         say(f"forged uploads: up to {replays} replays of one round, beside what attackers try on each rule")
     if subject is not None:
-        say(f"next: fedaudit run {folder.path}{' --trust-plugins' if trust else ''}")
+        given = [*(["--trust-plugins"] if trust else []), *(f"--data {entry}" for entry in copies)]
+        say(" ".join([f"next: fedaudit run {folder.path}", *given]))
         return
     for line in list_unseen(model, has_truth=truth is not None):
         say(f"not stated: {line}")
     say(f"to state more: correct a copy of {folder.path / SUBJECT}, and import again with --subject COPY")
-    finish_audit(folder.path, trust=trust)
+    finish_audit(folder.path, data=copies, trust=trust)
 
 
 def _name_free(path: Path) -> Path:

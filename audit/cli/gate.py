@@ -13,8 +13,8 @@ from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.earlier import is_earlier
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.load import parse_data
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy

@@ -15,10 +15,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, dp, phase, reader, say, tools
+from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, phase, reader, say, tools
 from fedaudit.audit.cli.app import app as app
-from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
-from fedaudit.audit.settings.origin import is_run_folder
+from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_run_folder, locate_run
+from fedaudit.audit.settings import consent
 from fedaudit.fl.runtime.children import without_working_directory
 from fedaudit.fl.runtime.machine import own_process
 
@@ -42,7 +42,7 @@ def _root(
         os.environ["FEDAUDIT_DEBUG"] = "1"
 
 
-@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+@reader(writes=["out"], own=["config"], target=locate_run, when=is_run_folder, works=True)
 def run(
     config: ConfigFile,
     out: Out = None,
@@ -61,17 +61,17 @@ def run(
     finish_audit(config, out, workers, hours, data, trust=trust)
 
 
-@reader(own=["config"], keeps=lambda given: not is_run_folder(given["config"]))
-def plan(config: ConfigFile, data: Data = None) -> None:
+@reader(own=["config"], keeps=True)
+def plan(config: ConfigFile, data: Data = None, trust: Trust = False) -> None:
     """Say what a run will attack, what not, and how long it takes."""
     from fedaudit.audit.cli.plans import plan_audit
     from fedaudit.audit.phases.load import load_config
 
-    for line in plan_audit(load_config(config, data)):
+    for line in plan_audit(load_config(config, data, trust_plugins=trust)):
         say(line)
 
 
-@reader(writes=["out"], target=lambda given: given["out"], works=True, keeps=lambda given: True)
+@reader(writes=["out"], target=lambda given: given["out"], works=True, keeps=True)
 def demo(out: Annotated[Path, typer.Option(help="run folder")] = Path("runs/demo")) -> None:
     """Audit a small federation: a finished report in half a minute."""
     from fedaudit.audit.cli.audit import finish_audit
@@ -89,6 +89,7 @@ for _group in (dp, phase, tools):
 
 def main() -> None:
     CONFINED.set(True)
+    consent.ASK.set(ask_consent)
     notes = logging.getLogger("fedaudit")
     if logging.lastResort:  # libraries that are loaded later print a note in ways of their own
         notes.addHandler(logging.lastResort)

@@ -15,7 +15,7 @@ from fedaudit.audit.cli.arguments import (
     RunFolder,
     Trust,
     Workers,
-    is_of_others,
+    is_run_folder,
     locate_run,
 )
 from fedaudit.fl.runtime.errors import UserError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedaudit.audit.settings.config import Config
 
 
-@reader(phase, writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+@reader(phase, writes=["out"], own=["config"], target=locate_run, when=is_run_folder, works=True)
 def simulate(
     config: ConfigFile,
     out: Out = None,
@@ -92,12 +92,11 @@ def _open_run(path: Path, other: Path | None, data: list[str] | None, trust: boo
     """Open a run folder with its own config or another."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.settings.received import parse_data
 
     folder = RunDir.open(path)
     if other is not None:
-        return folder, load_config(other)
-    return folder, folder.load_config(trust_plugins=trust, data=parse_data(data))
+        return folder, load_config(other, trust_plugins=trust)
+    return folder, load_config(path, data, trust_plugins=trust)
 
 
 def _repeat(path: Path, name: str, other: Path | None, data: list[str] | None, trust: bool) -> None:

@@ -45,6 +45,7 @@ def show(
         Optional[Schema],  # noqa: UP045
         typer.Option(help="print the JSON Schema of configs, of audit.json or of files of claims"),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Print a config with every default, or a JSON Schema."""
     import json
@@ -71,7 +72,7 @@ def show(
         from fedaudit.audit.phases.load import load_config
         from fedaudit.audit.settings.resolve import dump, resolve
 
-        print_document(dump(resolve(load_config(config))))
+        print_document(dump(resolve(load_config(config, trust_plugins=trust))))
 
 
 @reader()

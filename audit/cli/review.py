@@ -1,6 +1,7 @@
 """Commands of a reviewer, who believes nothing of a folder that can be computed again: check and verify."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from fedaudit.audit.cli.app import print_document, reader, say
 from fedaudit.audit.cli.arguments import Data, RunFolder, Trust
+from fedaudit.audit.settings import consent
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,19 +74,18 @@ def check(
     """
     from fedaudit.audit.cli.gate import Reviewer, describe, judge_folder
 
-    _tell_earlier(run, None, {"require": require, "waivers": waivers, "baseline": baseline})
-    judged = judge_folder(
-        run,
-        Reviewer(
-            policy=policy,
-            fail_on=severity(fail_on),
-            require=require,
-            waivers=waivers,
-            baseline=baseline,
-            trust=trust,
-            data=tuple(data or ()),
-        ),
+    reviewer = Reviewer(
+        policy=policy,
+        fail_on=severity(fail_on),
+        require=require,
+        waivers=waivers,
+        baseline=baseline,
+        trust=trust,
+        data=tuple(data or ()),
     )
+    given = {"require": require, "waivers": waivers, "baseline": baseline, "policy": policy != "default"}
+    with _telling_earlier(run, None, given):
+        judged = judge_folder(run, reviewer)
     if format is Format.TEXT:
         for line in (*_list_verdict(judged.result), *describe(judged)):
             say(line)
@@ -138,20 +139,19 @@ def verify(
     stamped = _check_timestamp(run, statement, authority)
     more = [*describe_seal(statement), stamped] if statement else []
     given = {"digest": digest, "require": require, "waivers": waivers, "replay": replay, "attest": attest}
-    _tell_earlier(run, statement, given, more)
-    judged = judge_folder(
-        run,
-        Reviewer(
-            policy=policy,
-            fail_on=severity(fail_on),
-            require=require,
-            waivers=waivers,
-            digest=digest,
-            trust=trust,
-            data=tuple(data or ()),
-            render=True,
-        ),
+    given["policy"] = policy != "default"
+    reviewer = Reviewer(
+        policy=policy,
+        fail_on=severity(fail_on),
+        require=require,
+        waivers=waivers,
+        digest=digest,
+        trust=trust,
+        data=tuple(data or ()),
+        render=True,
     )
+    with _telling_earlier(run, statement, given, more):
+        judged = judge_folder(run, reviewer)
     if statement is not None:
         check_files(judged.folder.path, statement)
     result, lines = _replay(judged, policy) if replay else (judged.result, [])
@@ -211,27 +211,42 @@ def _check_timestamp(run: Path, statement: "Statement | None", authority: Path |
     return f"  time: it was there at {at.isoformat()}, by a time-stamp"
 
 
-def _tell_earlier(
+@contextmanager
+def _telling_earlier(
     run: Path, statement: "Statement | None", given: Mapping[str, object], more: Sequence[str] = ()
-) -> None:
-    """Say what a folder of an earlier form was judged to be, and exit; returns where it has that of today.
+) -> Iterator[None]:
+    """Where this version cannot derive what another one judged, say what that was, and exit.
 
-    Raises UserError for options that are `given` and decide nothing here.
+    Raises UserError for options that are `given` and decide nothing about such a folder.
     """
-    from fedaudit.audit.attestation.earlier import describe_earlier, is_earlier, read_earlier
+    from fedaudit.audit.attestation.earlier import (
+        describe_earlier,
+        is_earlier,
+        is_of_another_version,
+        read_earlier,
+    )
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.reports.decision import Word
 
-    folder = RunDir.open(run).path
+    folder, why = RunDir.open(run).path, "the folder has the form of an earlier version"
     if not is_earlier(folder):
-        return
+        try:
+            yield
+        except consent.UnconsentedError:
+            raise
+        except UserError as error:
+            if any(given.values()) or not is_of_another_version(folder):
+                raise
+            why = error.sentence
+        else:
+            return
     for name in (name for name, value in given.items() if value):
         raise UserError(
             f"--{name} decides about an audit that is derived here, and {run} was made in an earlier form",
             hint="leave it out, or audit the federation again with this version",
         )
     found = read_earlier(folder, statement)
-    for line in (*describe_earlier(found, is_signed=statement is not None), *more):
+    for line in (*describe_earlier(found, why, is_signed=statement is not None), *more):
         say(line)
     raise typer.Exit(found.word.exit_code if statement else Word.CANNOT_TELL.exit_code)
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import app, reader, say
-from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_of_others, locate_run
+from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_run_folder, locate_run
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from fedaudit.audit.phases.harden import Candidate
 
 
-@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+@reader(writes=["out"], own=["config"], target=locate_run, when=is_run_folder, works=True)
 def harden(
     config: ConfigFile,
     out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-hardened")] = None,  # noqa: UP045
@@ -29,22 +29,18 @@ def harden(
     on the config as it is. 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.audit import load_settings
     from fedaudit.audit.cli.show import print_table, progress
     from fedaudit.audit.phases.harden import Search, draw_candidates
-    from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.settings.received import parse_data
     from fedaudit.reports.charts import svg
 
     if config.is_dir() and out is not None:
         raise UserError("a run folder is searched inside itself", hint="leave out --out")
+    chosen = load_settings(config, workers, data, trust=trust)
     if config.is_dir():
         run = RunDir.open(config)
-        chosen = run.load_config(trust_plugins=trust, data=parse_data(data))
     else:
-        chosen = load_config(config, data, trust_plugins=trust)
         run = RunDir.create(out or Path("runs") / f"{config.stem}-hardened")
-    if workers is not None:
-        chosen = chosen.with_workers(workers)
     with progress() as report_progress:
         found = Search(run, chosen, report_progress).find()
     rows = [
@@ -74,7 +70,7 @@ def _describe_cost(c: "Candidate") -> tuple[str, str, str]:
     )
 
 
-@reader(app, writes=["out"], files=["figure"], own=["config"], target=locate_run, when=is_of_others, works=True)
+@reader(app, writes=["out"], files=["figure"], own=["config"], target=locate_run, when=is_run_folder, works=True)
 def sweep(
     config: ConfigFile,
     methods: Annotated[list[str], typer.Option("--method", help="several; the first is compared with")],
@@ -82,18 +78,22 @@ def sweep(
     out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-sweep")] = None,  # noqa: UP045
     figure: Annotated[Optional[Path], typer.Option(help="write the curves as SVG")] = None,  # noqa: UP045
     workers: Workers = None,
+    trust: Trust = False,
 ) -> None:
     """Train methods over seeds and print their paired differences.
 
     Everything but the method and the seed is the config's. Runs that ended are not made again.
     """
     from fedaudit.audit.cli.show import print_table, progress
-    from fedaudit.audit.phases.load import find_config, load_config
+    from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.phases.sweep import compare_methods, draw_accuracies, run_sweep
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.charts import svg
 
-    base = load_config(find_config(config)).model_dump(exclude_unset=True) | {"attacks": [], "variants": []}
+    base = load_config(config, trust_plugins=trust).model_dump(exclude_unset=True) | {
+        "attacks": [],
+        "variants": [],
+    }
     folder = out or Path("runs") / f"{config.stem}-sweep"
     with progress() as report_progress:
         runs = run_sweep(

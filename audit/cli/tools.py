@@ -67,6 +67,21 @@ def doctor(
 
 
 @partial(command, tools)
+def trust(
+    digest: Annotated[
+        str, typer.Argument(metavar="SHA256", help="of code or a download, as a command printed it")
+    ],
+) -> None:
+    """Agree to code or a download once, in every command."""
+    from fedaudit.audit.settings import consent
+
+    kept = consent.keep(digest, "by fedaudit tools trust")
+    if kept is None:
+        raise UserError("the system names no folder of yours to keep it in", hint="set HOME or XDG_CACHE_HOME")
+    say(f"agreed; remove {kept} to take it back")
+
+
+@partial(command, tools)
 def recorder(
     hook: Annotated[Hook, typer.Argument(help="what it hooks into")],
     out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")] = Path(

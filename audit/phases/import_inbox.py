@@ -21,8 +21,9 @@ from fedaudit.audit.importing.inbox import InboxLimits, Taken, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import PATH, TOKENIZER, Config
 from fedaudit.audit.settings.errors import locate_errors, validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
@@ -62,17 +63,16 @@ def bring(
     progress: Callable[[str, int, int], None],
     *,
     limits: InboxLimits | None = None,
-    trust: bool = False,
     text: str = "",
 ) -> ImportRecord:
     """Everything into the folder, and its import phase.
 
-    `text` is kept: that of a subject which was written of the inbox. Code runs with `trust` alone.
+    `text` is kept: that of a subject which was written of the inbox.
     """
     hide_unused(config.device)
+    config.bring_code([sources.beside])
     with _stage(folder) as staged:
-        _copy_code(staged.path, config.list_code(), sources.beside, trust)
-        config.bring_code([sources.beside])
+        _copy_code(staged.path, config.list_code(), sources.beside)
         case = RecordedCase(config.require_recorded(), staged.artifacts)
         subject = case.subject
         network = _read_shapes(case.network)
@@ -106,12 +106,12 @@ def bring(
 
 
 def state_inbox(
-    sources: ImportSources, settings: Mapping[str, Any], where: Path | None = None
+    sources: ImportSources, settings: Mapping[str, Any], where: Path | None = None, *, trust: bool = False
 ) -> tuple[Config, str]:
     """The config of a recorded case, and the text of its subject where that was written of the inbox.
 
-    `settings` are the auditor's, as a config has them; errors of theirs name `where`. Raises UserError with the
-    key.
+    `settings` are the auditor's, as a config has them; errors of theirs name `where`. The code that is named is
+    loaded; with `trust` nobody is asked about it. Raises UserError with the key.
     """
     subject, base = sources.subject, sources.base
     text = ""
@@ -124,7 +124,17 @@ def state_inbox(
     validate(RecordedSubject, told, subject or SUBJECT)
     # options are tried unless told otherwise: that takes messages, and no client
     stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
-    return validate(Config, stated, where or subject or SUBJECT), text
+    config = validate(Config, stated, where or subject or SUBJECT).set_origin(Origin(trust=trust))
+    return config.bring_code([sources.beside]), text
+
+
+def list_copies(config: Config) -> dict[str, Path]:
+    """What the config of a recorded case reads outside of its run folder, by the name that --data gives to it."""
+    model = config.require_recorded().subject.model
+    settings = {model.name: model.settings.get(PATH), TOKENIZER: model.settings.get(TOKENIZER)} if model else {}
+    policy = {"policy": config.policy} if config.names_policy_file else {}
+    named = settings | policy | {Path(p).stem: p for p in config.claims}
+    return {name: Path(str(path)) for name, path in named.items() if path}
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:
@@ -159,17 +169,16 @@ def _replace(folder: Path, staged: Path) -> None:
             durable.move_to(staged / name, folder / name)
 
 
-def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path, trust: bool) -> None:
-    """Copy files of plugins into the folder, which stays whole when it moves, and make them importable."""
-    for key, name in named:
-        if not trust:
-            raise UserError(
-                f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
-            )
-        top = name.partition(":")[0].partition(".")[0]
-        if (beside / f"{top}.py").is_file():
-            durable.write(folder / f"{top}.py", (beside / f"{top}.py").read_bytes())
-        foreign.bring(name, [beside], key)
+def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path) -> None:
+    """Copy the files of plugins into the folder, which stays whole when it moves."""
+    for _, name in named:
+        file = foreign.find_beside(name.partition(":")[0].partition(".")[0], [beside])
+        if file is None:
+            continue
+        package = foreign.list_package(file) if file.name == "__init__.py" else []
+        for path in package or [file]:
+            place = path.relative_to(file.parent.parent if package else file.parent)
+            durable.write(folder / place, path.read_bytes())
 
 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:

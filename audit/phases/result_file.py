@@ -10,14 +10,14 @@ from fedaudit.reports.result import AuditResult
 
 
 def read_result(folder: Path) -> AuditResult:
-    """audit.json of a run, validated."""
+    """audit.json of a run, validated; what another version says besides is left out."""
     audit = folder / "audit.json"
     if not audit.exists():
         raise UserError(f"no audit.json in {folder}", hint="run `fedaudit phase score` first")
     try:
         data = audit.read_bytes()
         parse_json(data)  # a key that stands twice
-        return AuditResult.model_validate_json(data)
+        return AuditResult.model_validate_json(data, extra="ignore")
     except ValueError as error:
         lines = str(error).splitlines()
         raise UserError(

@@ -52,7 +52,6 @@ from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.findings import Attacked, list_unverified_claims, write_headline
-from fedaudit.audit.verdict.heads import count_heads
 from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
@@ -178,7 +177,6 @@ class Scoring:
             figures=figures,
             galleries=[g for subject, finding in of_attacks for g in subject.galleries(finding)],
             texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
-            people=count_heads(answered.shown.values()),
             bounds=self._bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=self._noise_audits,

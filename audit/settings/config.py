@@ -5,6 +5,7 @@ against the plugin's own Config by audit/settings/resolve.py; names are checked 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -21,6 +22,7 @@ from pydantic import (
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.absence import DropoutSettings
+from fedaudit.audit.settings.consent import require_code, require_download
 from fedaudit.audit.settings.controls import NoiseAuditSettings, Replay, TimeBudget
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.federation import FederationSettings
@@ -45,6 +47,7 @@ from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import foreign, plugin
 from fedaudit.fl.runtime.errors import UserError, suggest_name
+from fedaudit.fl.runtime.machine import DATA
 
 MOST_ROUNDS = 1_000_000
 WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
@@ -132,9 +135,12 @@ class Config(Group):
     def locate_files(self, spec: PluginSpec) -> PluginSpec:
         """A data set or a network as it may be opened; raises UserError as `locate_policy`.
 
-        A config that others wrote downloads nothing, and reads its folder or what the reader gave.
+        The config of a run folder downloads nothing, and reads its folder or what the reader gave; another one
+        downloads what its user agreed to.
         """
         if self._origin.data is None:
+            if spec.settings.get("download") and not self._origin.trust:
+                require_download(spec.name, spec.settings.get(PATH) or DATA, "federation.dataset")
             return spec
         settings = {key: value for key, value in spec.settings.items() if key != "download"}
         for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER)):
@@ -185,11 +191,17 @@ class Config(Group):
                 stack += [(f"{key}[{i}]", v) for i, v in enumerate(value)]
         return found
 
-    def bring_code(self, folders: Sequence[Path]) -> None:
-        """Load the code that a trusted config names and that is not installed, from these folders."""
+    def bring_code(self, folders: Sequence[Path]) -> Self:
+        """The same config, once the code that it names and that is not installed was loaded from these folders.
+
+        Raises UnconsentedError for code to which its user has not agreed.
+        """
         with locate_errors(self.file):
             for key, name in self.list_code():
-                foreign.bring(name, folders, key.removesuffix(".name"))
+                where = key.removesuffix(".name")
+                admit = partial(require_code, key=where) if not self._origin.trust else lambda _: None
+                foreign.bring(name, folders, where, admit)
+        return self
 
     def with_workers(self, workers: str) -> "Config":
         """The config with another number of worker processes, as the command line gives it."""
@@ -433,9 +445,9 @@ class RecordedConfig(Config):
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
 
 
-def load(path: Path, data: Mapping[str, Path] | None = None) -> Config:
+def load(path: Path, data: Mapping[str, Path] | None = None, *, trust: bool = False) -> Config:
     """Read and check a config file; raises UserError with the file's name, the line and the key's path.
 
-    `data` is what the reader gives to a config that others wrote (`Origin`).
+    `data` is what the reader gives to the config of a run folder, `trust` whether its code may run (`Origin`).
     """
-    return validate(Config, read_yaml(path), path).set_origin(Origin(path, data)).check_plugins()
+    return validate(Config, read_yaml(path), path).set_origin(Origin(path, data, trust)).check_plugins()

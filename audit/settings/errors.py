@@ -54,4 +54,5 @@ def locate_errors(where: Path | str | None) -> Iterator[None]:
         if error.sentence.startswith(str(where)):  # located already
             raise
         place = f"{where}:{line}" if line else str(where)
-        raise UserError(f"{place}: {error.sentence}", hint=error.hint) from error
+        error.args, error.key = (f"{place}: {error.sentence}",), ""
+        raise

@@ -1,4 +1,4 @@
-"""Where a config comes from: a file of the user's own, or a run folder that others may have made."""
+"""Where a config comes from: a file that the user named, or a run folder, which others may have made."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 from fedaudit.fl.runtime.errors import UserError
 
-ATTESTED = ("chain.json", "phases.json")  # beside a config: the folder is a run, and its config is not the user's
-
 
 class Origin(NamedTuple):
-    """Where a config was read from and, where others wrote it, what its reader gives to it."""
+    """Where a config was read from and, where it is a run folder's, what its reader gives to it."""
 
-    file: Path | None = None
+    file: Path | None = None  # None: a program gave its settings
     data: Mapping[str, Path] | None = None  # by name: a data set, "policy", the stem of a file of claims
+    trust: bool = False  # whether its reader runs and fetches whatever it names
 
     def locate(self, name: str, path: str) -> str:
         """Where to read what the config has at `path`; raises UserError for one outside of a folder of others."""
@@ -28,8 +27,3 @@ class Origin(NamedTuple):
             f"the folder's config reads {name} from {path!r:.200}, outside of {folder}",
             hint=f"--data {name}=PATH names a copy of yours; a folder of others opens no file of its own choice",
         )
-
-
-def is_run_folder(config: Path) -> bool:
-    """Whether a config lies in a run folder, so that somebody else may have written it."""
-    return any((config.parent / name).exists() for name in ATTESTED)

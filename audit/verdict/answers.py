@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from fedaudit.attacks import stats
 from fedaudit.audit.verdict.statistics import clear
+from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.decision import Answer, Risk
+from fedaudit.reports.decision import Answer
 from fedaudit.reports.questions import Cell, Question, State, count_states, describe_answered
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
@@ -21,11 +22,11 @@ NOT_OF_MODEL = "That the released model is anonymous was not established"
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
 
-def answer_signer(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
-    """In the order in which they are asked; harms have the numbers that page 1 gives them, their order here."""
+def answer_signer(result: AuditResult) -> list[Answer]:
+    """In the order in which they are asked."""
     ran = [f for f in result.findings if f.source == "attack" and f.outcome is Outcome.RAN]
     rows = [
-        ("How many people?", _describe_people(result, risks), ASKED),
+        ("How many people?", _describe_people(result), ASKED),
         ("Who can do it?", _name_attackers(ran, result), "Who saw what"),
         ("How sure is it?", f"{_describe_planted_leaks(ran)} {_describe_false_alarms(ran)}", EVIDENCE),
         ("What was not tested, or is open?", _describe_coverage(result), ASKED),
@@ -36,13 +37,18 @@ def answer_signer(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
     return [Answer(question=question, answer=answer, where=where) for question, answer, where in rows]
 
 
-def _describe_people(result: AuditResult, risks: Sequence[Risk]) -> str:
+def find_most_hit(result: AuditResult) -> Question | None:
+    """The question by which most people are known to be hit; a verdict waits for it rather than not."""
+    people = [q for q in result.questions if q.at_least and q.harm is not Harm.CLIENT_FACT]
+    return max(people, key=lambda q: (q.required, not q.harm.is_mild, q.at_least), default=None)
+
+
+def _describe_people(result: AuditResult) -> str:
     """Who is hit, the largest upper limit, and how many questions have none."""
     parts = []
-    if (heads := result.people) is not None and risks:
-        low, high = heads.interval
-        shown = f"About {heads.expected:,.0f} of {heads.people:,} ({low:,} to {high:,}) by the worst attack"
-        parts.append(f"{shown}, net of luck. Other attacks may hit others besides.")
+    if (worst_hit := find_most_hit(result)) is not None:
+        shown = f"At least {worst_hit.at_least:,} of {worst_hit.people:,}, by {fmt.name_question(worst_hit)}"
+        parts.append(f"{shown}. Others may be hit besides.")
     asked = result.questions
     bounded = [q for q in asked if q.has_limit]
     if bounded:

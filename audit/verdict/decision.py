@@ -8,7 +8,7 @@ accepted; *ready*. Page 1, every command and every export print this word.
 
 from collections.abc import Sequence
 
-from fedaudit.audit.verdict.answers import answer_signer, describe_more
+from fedaudit.audit.verdict.answers import answer_signer, describe_more, find_most_hit
 from fedaudit.audit.verdict.people import count_allowed_in_group, share_unseen
 from fedaudit.audit.verdict.policy import GradingPolicy, Panel, list_shipped
 from fedaudit.audit.verdict.severity import rate, rate_people
@@ -17,7 +17,7 @@ from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Risk, Word
-from fedaudit.reports.questions import Cell, Question, RuleQuestion, State, list_harms
+from fedaudit.reports.questions import Cell, Question, RuleQuestion, State, list_harms, name_cell
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
@@ -55,7 +55,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         more=describe_more(left),
         numbers=_list_numbers(result, shown, left),
         risks=shown,
-        answers=answer_signer(result, shown),
+        answers=answer_signer(result),
         bar=bar,
         failing=failing,
         accepted=dict(terms.accepted),
@@ -368,14 +368,12 @@ def _list_numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Cel
     """How many people are hit, how many questions are answered, and how many the verdict waits for."""
     asked = result.cells
     needed = [c for c in asked if c.required]
-    heads = result.people
     numbers = []
-    if heads is not None and found:
-        low, high = heads.interval
-        text = f"people are hit by the worst attack, net of luck (95 % interval: {low:,} to {high:,})"
-        numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
+    if (most_hit := find_most_hit(result)) is not None:
+        text = f"people are hit at least, by {name_cell(most_hit)}"
+        numbers.append(KeyNumber(shown=f"{most_hit.at_least:,} of {most_hit.people:,}", text=text))
     elif found:
-        numbers.append(KeyNumber(shown="Not known", text="how many people are hit: no attack counted them"))
+        numbers.append(KeyNumber(shown="Not known", text="how many people are hit: no attack counted any"))
     if asked:
         numbers += [
             KeyNumber(

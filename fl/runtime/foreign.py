@@ -1,18 +1,21 @@
 """Code of a user's own: `mine:Class` is mine.py beside the config, loaded by its path, or an installed module.
 
 Nothing is searched for: no folder is added to Python's path, so a file beside a config that nobody names is never
-imported, whatever a library looks for. An installed module comes first, so that no file takes its place.
+imported, whatever a library looks for. An installed module comes first, so that no file takes its place. What
+runs is the source that its digest is of, never a compiled copy that lies beside it.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import os
 import pickle
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,27 +29,85 @@ CODE = (".py", ".pyc", ".so", ".pyd")
 
 
 class _Beside(SourceFileLoader):
-    """Marks the modules that were loaded from beside a config."""
+    """Marks the modules that were loaded from beside a config, from their source."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"no compiled copy of {path} is read or written")
 
 
-def bring(name: str, folders: Sequence[Path], where: str = "") -> None:
+class _BesideFinder(MetaPathFinder):
+    """Finds the other modules of a package beside a config as its first one was: from their source."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        top = sys.modules.get(fullname.partition(".")[0])
+        if path is None or not isinstance(getattr(top, "__loader__", None), _Beside):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Beside(fullname, spec.loader.path)
+            spec.cached = None
+        return spec
+
+
+sys.meta_path.insert(0, _BesideFinder())
+
+
+def bring(
+    name: str, folders: Sequence[Path], where: str = "", admit: Callable[[Path], None] = lambda file: None
+) -> None:
     """Load the file or package that `name` ("module:Class") needs from the first of these folders that has it.
 
-    Does nothing where the module is installed, or loaded from there already. Raises UserError, about the key
-    `where`, for a name that is none and for a file that fails.
+    Does nothing where the module is installed, or imported already. `admit` is given the file before it is
+    loaded, and raises where it may not be. Raises UserError, about the key `where`, for a name that is none and
+    for a file that fails.
     """
     top = _split_name(name, where)[0].partition(".")[0]
+    file = find_beside(top, folders)
     known = sys.modules.get(top)
-    ours = known is not None and isinstance(getattr(known.__spec__, "loader", None), _Beside)
-    if not ours and importlib.util.find_spec(top) is not None:
+    if known is not None and (file is None or not _is_beside(known) or known.__file__ == str(file)):
         return
+    if file is None or (known is None and _is_installed(top, file)):
+        return
+    admit(file)
+    try:
+        _load(top, file)
+    except Exception as error:
+        raise refusal(name, error, where) from error
+
+
+def find_beside(top: str, folders: Sequence[Path]) -> Path | None:
+    """The file of a module, or the first one of a package, in the first of these folders that has it."""
     places = [p for f in folders for p in (f / f"{top}.py", f / top / "__init__.py")]
-    file = next((p.resolve() for p in places if p.is_file()), None)
-    if file is not None and not (ours and known is not None and known.__file__ == str(file)):
-        try:
-            _load(top, file)
-        except Exception as error:
-            raise refusal(name, error, where) from error
+    return next((p.resolve() for p in places if p.is_file()), None)
+
+
+def _is_beside(module: ModuleType) -> bool:
+    return isinstance(getattr(module.__spec__, "loader", None), _Beside)
+
+
+def _is_installed(top: str, file: Path) -> bool:
+    """Whether Python finds such a module elsewhere: a notebook's path has the folder where it was started."""
+    spec = importlib.util.find_spec(top)
+    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != file)
+
+
+def digest_code(file: Path) -> str:
+    """SHA-256, in hexadecimal, of a module; of a package of all its files, by their place in it."""
+    if file.name != "__init__.py":
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    whole = hashlib.sha256()
+    for path in list_package(file):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(os.fsencode(f"{path.relative_to(file.parent).as_posix()}\0{content}\n"))
+    return whole.hexdigest()
+
+
+def list_package(file: Path) -> list[Path]:
+    """Every file of the package whose first file this is, but compiled copies, which nobody runs."""
+    found = (p for p in file.parent.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return sorted(found)
 
 
 def files(names: Iterable[str]) -> dict[str, Path]:

@@ -155,7 +155,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
     refused(["show", str(tmp_path / "image.yaml")], "is not text", "UTF-8")
     refused(["show", str(tmp_path / "large.yaml")], "larger than 1 MB")
     refused(["show", str(tmp_path / "absent.yaml")], "no file", "configs/")
-    refused(["show", str(tmp_path)], "is a folder", "large.yaml")
+    refused(["show", str(tmp_path)], "is not a run folder: it has no config.yaml")
     refused(["show"], "needs a config or --schema")
 
 
@@ -244,12 +244,13 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_received_folder_does_not_decide_what_code_runs(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
-    (tmp_path / "owned.py").write_text("open('owned', 'w')\nclass X: pass\n")
+    (folder / "owned.py").write_text("open('owned', 'w')\nclass X: pass\n")
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("sections: []", "sections: ['owned:X']"))
     assert "owned:X" in config.read_text()
     for command in ("attack", "account", "score", "report"):
-        refused(["phase", command, str(folder)], "names code of its own", "--trust-plugins")
+        done = RUNNER.invoke(app, ["phase", command, str(folder)])
+        assert done.exit_code == 2 and "would run here" in done.stderr and "--trust-plugins" in done.stderr
     assert "owned" not in sys.modules and not Path("owned").exists()
 
 

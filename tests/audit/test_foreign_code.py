@@ -1,4 +1,4 @@
-"""Code that a config names: loaded by file path, nothing else, and from a received folder only when trusted."""
+"""Code that a config names: loaded by file path, nothing else, and from a file only where its user agreed."""
 
 import importlib
 import importlib.util
@@ -42,7 +42,7 @@ def test_a_file_beside_a_config_is_not_importable_unless_it_is_named(here: Path)
         )
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
     path = list(sys.path)
-    shown = RUNNER.invoke(app, ["show", "c.yaml"])
+    shown = RUNNER.invoke(app, ["show", "c.yaml", "--trust-plugins"])
     assert shown.exit_code == 0 and "name: mine:Mine" in shown.output
     assert sys.path == path and sys.modules["mine"].__file__ == str(here / "mine.py")
     assert importlib.util.find_spec("gradio") is None and importlib.util.find_spec("own_helper") is None
@@ -65,7 +65,7 @@ def test_two_configs_each_get_the_file_beside_them(here: Path) -> None:
         )
         (here / folder / "c.yaml").write_text("federation: {dataset: digits}\nmethod: 'mine:Mine'\n")
     for folder, rounds in (("one", 11), ("two", 12), ("one", 11)):
-        assert f"rounds: {rounds}" in RUNNER.invoke(app, ["show", f"{folder}/c.yaml"]).output
+        assert f"rounds: {rounds}" in RUNNER.invoke(app, ["show", f"{folder}/c.yaml", "--trust-plugins"]).output
 
 
 def test_code_imported_anew_remembers_nothing_and_leaves_nothing(
@@ -92,7 +92,7 @@ def test_a_package_beside_the_config_may_have_several_files(here: Path) -> None:
     (here / "mypack" / "base.py").write_text("from fedaudit.fl.methods.fedavg import FedAvg\n")
     (here / "mypack" / "prox.py").write_text("from mypack.base import FedAvg\nclass Prox(FedAvg): ...\n")
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mypack.prox:Prox"))
-    assert RUNNER.invoke(app, ["show", "c.yaml"]).exit_code == 0
+    assert RUNNER.invoke(app, ["show", "c.yaml", "--trust-plugins"]).exit_code == 0
 
 
 def test_a_plugin_that_cannot_be_imported_says_which_file_and_why(here: Path) -> None:
@@ -100,7 +100,9 @@ def test_a_plugin_that_cannot_be_imported_says_which_file_and_why(here: Path) ->
     (here / "own_helper.py").write_text("")
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
     refused(
-        ["show", "c.yaml"], "c.yaml:2: method: cannot load 'mine:Mine': No module named 'own_helper'", "package"
+        ["show", "c.yaml", "--trust-plugins"],
+        "c.yaml:2: method: cannot load 'mine:Mine': No module named 'own_helper'",
+        "package",
     )
 
 
@@ -147,7 +149,9 @@ def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, he
         arguments = [*command.split(), *[str(folder)] * (2 if command == "compare" else 1)]
         result = RUNNER.invoke(app, arguments)
         if command in PHASES:
-            assert result.exit_code == 2 and "names code of its own, 'evil:Evil'" in result.stderr, result.stderr
+            assert result.exit_code == 2 and f"{folder / 'evil.py'} would run here" in result.stderr, (
+                result.stderr
+            )
             assert "config.yaml:" in result.stderr and "--trust-plugins" in result.stderr
         assert not (here / "owned").exists() and "evil" not in sys.modules, command
 
@@ -187,7 +191,9 @@ sys.stdout.buffer.write(pickle.dumps(foreign.Carried(partial(foreign.find("mine:
 def test_a_module_that_raises_is_named_with_what_it_said(here: Path) -> None:
     (here / "mine.py").write_text("raise RuntimeError('the disk\\nis full')\n")
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
-    refused(["show", "c.yaml"], "method: cannot load 'mine:Mine': RuntimeError: the disk is full")
+    refused(
+        ["show", "c.yaml", "--trust-plugins"], "method: cannot load 'mine:Mine': RuntimeError: the disk is full"
+    )
     assert "mine" not in sys.modules
 
 

@@ -17,8 +17,11 @@ from typer.testing import CliRunner, Result
 from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.attestation import earlier
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases import review
 from fedaudit.audit.verdict import decision, policy
 from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
 
 HERE = Path(__file__).parent
 # Name -> the exit code of its word, and how the verdict begins
@@ -107,6 +110,44 @@ def test_another_policy_in_the_folder_is_refused(folder: Path) -> None:
     for command in ("check", "verify", "key"):
         done = judge(folder, command)
         assert done.exit_code == 2 and "policy.json is not what score wrote" in done.stderr, done.output
+
+
+def drop_setting(patch: pytest.MonkeyPatch) -> None:
+    def lack(*_: object, **__: object) -> object:
+        raise UserError("there is no such attack")
+
+    patch.setattr(plugin, "find_module", lack)
+
+
+def drop_number(patch: pytest.MonkeyPatch) -> None:
+    kept = review.review
+
+    def differ(*given: object, **more: object) -> object:
+        kept(*given, **more)  # type: ignore[arg-type]
+        raise UserError("the verdict by what the folder holds is another one")
+
+    patch.setattr(review, "review", differ)
+
+
+LACKING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {"a setting": drop_setting, "a number": drop_number}
+
+
+@pytest.mark.parametrize("what", LACKING)
+@pytest.mark.parametrize(("command", "is_signed"), [("check", False), ("verify", False), ("key", True)])
+def test_a_version_that_lacks_something_says_why_and_what_the_other_judged(
+    command: str, is_signed: bool, what: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same version the same fault is an error: then nothing but the folder can have changed."""
+    LACKING[what](monkeypatch)
+    assert judge(folder, command).exit_code == 2
+    monkeypatch.setattr(earlier, "versions", lambda: {"fedaudit": "999"})
+    done, (code, words) = judge(folder, command), GOLDEN[name]
+    assert done.exit_code == (code if is_signed else 3), done.output
+    assert done.stdout.startswith(words), done.output
+    assert re.search(r"judged by fedaudit \S+, not derived again: .*(no such attack|another one)", done.stdout)
+    changed = min((folder / "run").glob("artifacts/**/*.safetensors"))
+    changed.write_bytes(changed.read_bytes().replace(b"0", b"1"))
+    assert judge(folder, command).exit_code == 2
 
 
 # A folder of an earlier form: what a later version makes of those of today

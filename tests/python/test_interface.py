@@ -57,8 +57,9 @@ def test_an_audit_opened_again_is_the_same_and_an_edited_one_is_refused(audit: f
     (forged / "audit.json").write_text(text.replace(f'"word": "{word}"', '"word": "ready"', 1))
     with pytest.raises(fa.UserError):
         fa.load(forged, trust_plugins=True)
-    with pytest.raises(fa.UserError, match="names code of its own"):
-        fa.load(audit.folder)
+    assert (
+        fa.load(audit.folder).result == audit.result
+    )  # the program has imported its classes: it is asked nothing
 
 
 def test_a_gate_in_python_judges_by_its_own_policy_and_not_by_that_of_the_folder(

@@ -53,7 +53,7 @@ def make_audit(questions: list[Question], attempts: list[Attempt]) -> AuditResul
     made.headline = Headline(severity=Severity.NONE, sentence="s")
     made.reproduction = made.reproduction.model_copy(update={"config": ""})
     made.scope = made.scope.model_copy(update={"threats": []})
-    made.questions, made.rule_questions, made.people = questions, [], None
+    made.questions, made.rule_questions = questions, []
     made.limits = list_limits(questions, simulated=True)
     made.decision = decide(made, POLICY)
     return made

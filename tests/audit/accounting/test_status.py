@@ -124,7 +124,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
     result.findings = [*result.findings, *(make_finding(s, load_policy("default")) for s in subjects(found))]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
-    result.decision.answers = answer_signer(result, result.decision.risks)
+    result.decision.answers = answer_signer(result)
     document = compose(result, [catalog.load("sections", name) for name in catalog.names("sections")])
     shown = {n: catalog.load("renderers", n)().render(document) for n in catalog.names("renderers") if n != "pdf"}
     shown["blocks"] = repr(document.chapters).encode()

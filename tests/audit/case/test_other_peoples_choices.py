@@ -16,7 +16,6 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.overrides import overridden
-from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import list_files
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.runtime.errors import UserError
@@ -78,10 +77,12 @@ def test_data_are_given_by_name_and_path(entry: str, audited: Received) -> None:
     assert done.exit_code == 2 and "--data" in done.stderr and "hint: " in done.stderr, done.output
 
 
-def test_a_received_config_downloads_nothing_and_one_of_the_user_may(tmp_path: Path) -> None:
+def test_a_folders_config_downloads_nothing_and_one_that_is_named_what_was_agreed_to(tmp_path: Path) -> None:
     text = "federation: {dataset: {name: mnist, download: true}, clients: 2, model: logreg}\nmethod: fedavg\n"
     (tmp_path / "config.yaml").write_text(text)
-    assert locate(load(tmp_path / "config.yaml")).settings["download"] is True
+    with pytest.raises(UserError, match="would download mnist into"):
+        locate(load(tmp_path / "config.yaml"))
+    assert locate(load(tmp_path / "config.yaml", trust=True)).settings["download"] is True
     config = RunDir(tmp_path).load_config().require_simulated()
     assert "download" not in locate(config).settings
     derived = overridden(config, {"seed": 8, "federation": {"dataset": {"download": True}}}, where="a variant")
@@ -106,7 +107,7 @@ def test_a_received_config_opens_no_file_outside_by_any_setting(
     file.write_text(yaml.safe_dump({"federation": federation, "method": "fedavg"}))
     for data in ({}, {name: tmp_path / "mine"}):
         data |= {"jsonl": tmp_path / "texts.jsonl"} if key == "tokenizer" else {}
-        config = load_run_config(file, trust_plugins=False, data=data).require_simulated()
+        config = RunDir(file.parent).load_config(data=data).require_simulated()
         case = SimulatedCase(config)
         if name in data:
             assert config.locate_files(getattr(config.federation, part)).settings[key] == str(tmp_path / "mine")
@@ -126,17 +127,6 @@ def test_a_received_config_reads_no_policy_or_claims_outside(key: str, value: ob
     config = RunDir(tmp_path).load_config()
     with pytest.raises(UserError, match=f"reads {key} from"):
         _ = config.locate_policy(), config.locate_claims()
-
-
-@pytest.mark.parametrize("command", ["plan", "show", "run", "phase simulate"])
-def test_a_config_in_a_run_folder_is_not_the_users_own(command: str, tmp_path: Path) -> None:
-    """The folder's code is not imported because somebody names the file instead of the folder."""
-    (tmp_path / "phases.json").write_text("{}")
-    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
-    (tmp_path / "config.yaml").write_text("federation: {dataset: 'evil:Evil', model: logreg}\nmethod: fedavg\n")
-    done = RUNNER.invoke(app, [*command.split(), str(tmp_path / "config.yaml")])
-    assert done.exit_code == 2 and "names code of its own" in done.stderr, done.output
-    assert not (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,7 @@ def test_text_that_can_be_no_path_opens_nothing(text: str) -> None:
     assert derive_access({"policy": text}, writes=[], own=[]) == usual
 
 
-def test_a_config_of_the_user_names_data_and_one_of_a_run_folder_does_not(tmp_path: Path) -> None:
+def test_a_config_that_is_named_opens_what_it_names_and_that_of_a_folder_does_not(tmp_path: Path) -> None:
     data = tmp_path / "elsewhere" / "d.npz"
     data.parent.mkdir()
     data.write_bytes(b"")
@@ -336,8 +336,7 @@ def test_a_config_of_the_user_names_data_and_one_of_a_run_folder_does_not(tmp_pa
     config = tmp_path / "own" / "config.yaml"
     config.write_text(f"federation: {{dataset: {{name: npz, path: {data}}}}}\n")
     assert data in derive_access({"config": config}, writes=[], own=["config"]).reads
-    (tmp_path / "own" / "phases.json").write_text("{}")
-    assert data not in derive_access({"config": config}, writes=[], own=["config"]).reads
+    assert data not in derive_access({"config": config.parent}, writes=[], own=["config"]).reads
 
 
 @pytest.mark.parametrize("name", ["claims.pdf", "guard.log", "vsa", "curve.v2"])

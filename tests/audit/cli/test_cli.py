@@ -120,7 +120,7 @@ def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
     )
     path = tmp_path / "c.yaml"
     path.write_text(TEXT.replace("name: fedavg", "name: 'beside_the_config:Mine'"))
-    done = RUNNER.invoke(app, ["show", str(path)])
+    done = RUNNER.invoke(app, ["show", str(path), "--trust-plugins"])
     assert done.exit_code == 0, done.output
     assert "name: beside_the_config:Mine" in done.stdout
 
@@ -136,7 +136,7 @@ def test_code_of_a_users_own_does_not_choose_the_exit_code_which_says_the_verdic
     )
     config = tmp_path / "c.yaml"
     config.write_text(TEXT + "protections: ['leaving:Leaving']\n")
-    done = RUNNER.invoke(app, ["plan", str(config)])
+    done = RUNNER.invoke(app, ["plan", str(config), "--trust-plugins"])
     assert done.exit_code == 2 and f"leaving.py, line 5: it ends the program with {code}" in done.stderr
 
 
@@ -147,7 +147,7 @@ def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -
     )
     path = tmp_path / "c.yaml"
     path.write_text(TEXT.replace("name: fedavg", "name: 'falls_over:Mine'"))
-    done = RUNNER.invoke(app, ["show", str(path)])
+    done = RUNNER.invoke(app, ["show", str(path), "--trust-plugins"])
     assert done.exit_code == 2
     first, hint = done.stderr.splitlines()[:2]
     assert first == "error: unexpected RuntimeError in falls_over.py, line 5: the disk is full"

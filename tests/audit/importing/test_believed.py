@@ -19,6 +19,7 @@ from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.kinds import Kind
@@ -112,7 +113,7 @@ def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> N
     )
     run, stated = RunDir.create(tmp_path / "run"), config(model="tanh_net:Net", method=METHOD)
     sources = ImportSources(inbox=FLOWER / "inbox", subject=tmp_path / "x", truth=TRUTH)
-    found = bring(run.path, stated, sources, lambda *_: None, trust=True)
+    found = bring(run.path, stated.set_origin(Origin(trust=True)), sources, lambda *_: None)
     assert check(found, "training").status == "contradicted"
 
 
@@ -229,7 +230,7 @@ def test_noise_that_an_operators_ledger_states_and_that_is_not_there_is_named(tm
     path.write_text("".join(f"{to_line(r)}\n" for r in lines))
     run, stated = RunDir.create(tmp_path / "run"), config()
     sources = ImportSources(inbox=FLOWER / "inbox", subject=EXAMPLE / "subject.yaml", ledger=path)
-    found = bring(run.path, stated, sources, lambda *_: None, trust=True)
+    found = bring(run.path, stated.set_origin(Origin(trust=True)), sources, lambda *_: None)
     assert check(found, "ledger").status == "contradicted" and "it is not there" in check(found, "ledger").text
 
 

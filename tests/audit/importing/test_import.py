@@ -258,4 +258,4 @@ def test_the_commands_say_what_an_inbox_holds_and_write_a_first_subject(tmp_path
     assert runner.invoke(app, [*taken, "--out", str(tmp_path / "first")]).exit_code == 0  # as it was written
     assert all("# guessed" in x or "seen" in x or x.startswith(("#", "examples")) for x in text.splitlines())
     out = runner.invoke(app, ["import", str(FLOWER / "inbox"), "--subject", str(written(tmp_path))])
-    assert out.exit_code == 2 and "names code, 'net:Net'" in out.stderr and "--trust-plugins" in out.stderr
+    assert out.exit_code == 2 and "net.py would run here" in out.stderr and "--trust-plugins" in out.stderr

@@ -27,6 +27,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -58,7 +59,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=truth)
-    found = bring(run.path, config, sources, lambda *_: None, trust=True)
+    found = bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)
     return run, config, found
 
 

@@ -21,6 +21,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -49,7 +50,7 @@ def take(
         write_base(folder / "base.safetensors")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=folder / "truth", base=given)
-    return run, config, bring(run.path, config, sources, lambda *_: None, trust=True)
+    return run, config, bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)
 
 
 def attack(run: RunDir, config: Config) -> dict[str, Any]:

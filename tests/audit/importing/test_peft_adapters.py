@@ -19,6 +19,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
@@ -87,7 +88,7 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=inbox, subject=folder / "x", truth=truth, base=given)
-    found = bring(run.path, config, sources, lambda *_: None, trust=True)
+    found = bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)
     known = run.truth if truth else None
     return RecordedCase(config, run.artifacts, known, run.base if base else None), found
 

@@ -18,6 +18,7 @@ from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.fl.artifact import Channel
 from fedaudit.reports.imported import ImportRecord
 
@@ -41,7 +42,9 @@ def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
     config = validate(Config, {"case": "recorded", "subject": subject}, "test")
     sources = ImportSources(inbox=work / "inbox", subject=beside / "x", truth=work / "truth")
-    return bring(RunDir.create(work / "run").path, config, sources, lambda *_: None, trust=True)
+    return bring(
+        RunDir.create(work / "run").path, config.set_origin(Origin(trust=True)), sources, lambda *_: None
+    )
 
 
 def statuses(found: ImportRecord) -> dict[str, str]:

@@ -22,6 +22,7 @@ from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
@@ -77,7 +78,7 @@ def brought(
 ) -> tuple[RunDir, Config, ImportRecord]:
     run, stated = RunDir.create(folder / "run"), config(**changes)
     sources = ImportSources(inbox=inbox, subject=EXAMPLE / "subject.yaml", truth=truth)
-    found = bring(run.path, stated, sources, lambda *_: None, limits=limits, trust=True)
+    found = bring(run.path, stated.set_origin(Origin(trust=True)), sources, lambda *_: None, limits=limits)
     return run, stated, found
 
 

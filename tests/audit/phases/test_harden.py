@@ -144,7 +144,7 @@ def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
     """Its network is code that the folder names, so whoever searches has to allow it; there is no other seed."""
     monkeypatch.setattr(phases_harden, "MOST", 4)
     run, _, _ = brought(tmp_path)
-    with pytest.raises(fa.UserError, match="names code of its own"):
+    with pytest.raises(fa.UserError, match="would run here"):
         fa.harden(run.path)
     found = fa.harden(run.path, trust_plugins=True, workers=0)
     assert found.found.base.above and found.found.tried

@@ -47,7 +47,7 @@ def make_finding(
 def make_audit(*findings: Finding, cells: list[Cell] | None = None) -> AuditResult:
     """An audit of these findings and questions; one that is clear by default."""
     made = result()
-    made.findings, made.decision, made.bounds, made.people = list(findings), None, [], None
+    made.findings, made.decision, made.bounds = list(findings), None, []
     given = [ask(State.CLEAR)] if cells is None else cells
     made.questions = [c for c in given if isinstance(c, Question)]
     made.rule_questions = [c for c in given if isinstance(c, RuleQuestion)]

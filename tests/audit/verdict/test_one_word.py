@@ -25,6 +25,7 @@ from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.decision import Word
 from tests.audit.attestation.further_ways import CELLS, WITH_A_VARIANT
@@ -54,7 +55,12 @@ def recorded(**changes: Any) -> Callable[[Path], Path]:
         stated = {**theirs.ATTACKS, "case": "recorded", "subject": subject, "report": FORMATS, **changes}
         config, run = validate(Config, stated, "test"), RunDir.create(place / "run")
         inbox, about = theirs.FLOWER / "inbox", theirs.EXAMPLE / "subject.yaml"
-        bring(run.path, config, ImportSources(inbox=inbox, subject=about, truth=theirs.TRUTH), quiet, trust=True)
+        bring(
+            run.path,
+            config.set_origin(Origin(trust=True)),
+            ImportSources(inbox=inbox, subject=about, truth=theirs.TRUTH),
+            quiet,
+        )
         return finished(run, config)
 
     return make
