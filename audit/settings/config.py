@@ -192,10 +192,7 @@ class Config(Group):
         return found
 
     def bring_code(self, folders: Sequence[Path]) -> Self:
-        """The same config, once the code that it names and that is not installed was loaded from these folders.
-
-        Raises UnconsentedError for code to which its user has not agreed.
-        """
+        """The same config, once its code is loaded; raises UnconsentedError where its user has not agreed."""
         with locate_errors(self.file):
             for key, name in self.list_code():
                 where = key.removesuffix(".name")

@@ -62,7 +62,8 @@ def _require(what: str, digest: str, key: str) -> None:
     error = UnconsentedError(what, digest, key)
     if not ASK.get()(error):
         raise error
-    keep(digest, what)
+    with contextlib.suppress(UserError):  # where it cannot be kept, it holds for this process
+        keep(digest, what)
 
 
 def keep(digest: str, what: str) -> Path | None:
@@ -78,8 +79,6 @@ def keep(digest: str, what: str) -> Path | None:
     folder = find_kept()
     if folder is None:
         return None
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     durable.write(folder / digest, f"{what}\n".encode())
     return folder / digest
 

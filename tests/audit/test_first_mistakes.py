@@ -270,7 +270,7 @@ def test_a_data_set_class_of_ones_own_is_held_to_the_contract(
     config.write_text(
         f"federation: {{dataset: '{name}:Mine', clients: 2, model: mlp}}\nmethod: fedavg\nattacks: []\n"
     )
-    assert sentence in said("plan", str(config))
+    assert sentence in said("plan", str(config), "--trust-plugins")
 
 
 def test_a_model_of_ones_own_may_name_its_parameters_as_it_likes(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_model_of_ones_own_may_name_its_parameters_as_it_likes(tmp_path: Path)
         "method: {name: fedavg, rounds: 1, local_epochs: 1}\nattacks: [loss_threshold]\nreport: [json]\n"
         "workers: 0\n"
     )
-    found = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "out")])
+    found = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "out"), "--trust-plugins"])
     assert found.exit_code in (0, 3), found.output
     assert "error" not in found.output
 

@@ -60,6 +60,7 @@ COMMANDS = [
         "tools shred .",
         "tools seal . --key ../key.pem",
         "tools list methods",
+        f"tools trust {'0' * 64}",
         "tools doctor",
         "tools doctor inbox",
         "import inbox --subject subject.yaml --truth truth --config own.yaml --out new --trust-plugins",

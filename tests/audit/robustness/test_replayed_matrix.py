@@ -202,9 +202,9 @@ def test_an_import_replays_where_its_config_asks_for_it() -> None:
 
     inbox, subject = EXAMPLE / "inbox", EXAMPLE / "subject.yaml"
     sources = ImportSources(inbox=inbox, subject=subject)
-    assert state_inbox(sources, {})[0].matrix is None
+    assert state_inbox(sources, {}, trust=True)[0].matrix is None
     asked = {"adversaries": [FLIP], "malicious": [1]}
-    assert state_inbox(sources, {"matrix": asked})[0].matrix == Matrix.model_validate(asked)
+    assert state_inbox(sources, {"matrix": asked}, trust=True)[0].matrix == Matrix.model_validate(asked)
 
 
 @pytest.fixture(scope="module")

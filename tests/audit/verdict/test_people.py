@@ -79,6 +79,12 @@ def test_the_fewest_who_were_hit_are_those_of_the_specification(
     assert bound_below(hits, tested, Share(hits=luck[0], trials=luck[1]), alpha) == expected
 
 
+@pytest.mark.parametrize(("hits", "luck", "expected"), [(11, 8, 3.0), (8, 8, 0.0), (6, 8, 0.0), (30, 0, 30.0)])
+def test_as_many_are_hit_beyond_luck_as_held_out_people_leave(hits: int, luck: int, expected: float) -> None:
+    found = bound_people(make_people(hit=hits, held=30, luck=Share(hits=luck, trials=300)), alpha=0.1)
+    assert found.net == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("hits", "tested", "people", "luck", "sensitivity", "expected"),
     [
