@@ -32,9 +32,15 @@ CLEAN: dict[str, Any] = {
 
 
 PANEL = [
-    *("hidden_images", "analytic", "played_message", "rmia"),
+    *("hidden_images", "analytic", "played_message", "played_facts", "rmia"),
     *("label_counts_from_update", "label_counts_from_gradient"),
 ]
+
+
+HIDDEN: dict[str, Any] = {
+    "attacks": PANEL,
+    "protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 100.0}],
+}
 
 
 def audit(folder: Path, **changes: Any) -> AuditResult:
@@ -59,8 +65,7 @@ def test_no_noise_buys_a_word_for_whoever_leaves_the_panel_out(tmp_path: Path) -
 @pytest.mark.nightly
 def test_a_federation_whose_noise_hides_everybody_is_ready_where_the_whole_panel_ran(tmp_path: Path) -> None:
     """Epsilon .03 per client leaves 3 % of what one bit about a client is guessed by, where 5 % are tolerable."""
-    noise = {"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 100.0}
-    result = audit(tmp_path, attacks=PANEL, protections=[noise])
+    result = audit(tmp_path, **HIDDEN)
     assert result.decision is not None and result.decision.word is Word.READY, result.decision
     required = [q for q in result.questions if q.required]
     assert required and all(q.state is State.CLEAR and q.at_least == 0 for q in required)

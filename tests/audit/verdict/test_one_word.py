@@ -30,7 +30,7 @@ from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.decision import Word
 from tests.audit.attestation.further_ways import CELLS, WITH_A_VARIANT
 from tests.audit.importing import theirs
-from tests.audit.test_ready import CLEAN
+from tests.audit.test_ready import CLEAN, HIDDEN
 from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
@@ -98,12 +98,12 @@ LEAKING = simulated(
 )
 # A kind of folder, how it is made, and the word that it must have; none: it is broken
 FOLDERS: dict[str, tuple[Callable[[Path], Path], Word | None]] = {
-    "simulated and clean": (simulated(CLEAN), Word.READY),
+    "simulated and clean": (simulated(CLEAN, **HIDDEN), Word.READY),
     "simulated and leaking": (LEAKING, Word.NOT_READY),
     "simulated, hardly attacked": (CANNOT_TELL, Word.CANNOT_TELL),
-    "simulated, with an option": (simulated(WITH_A_VARIANT), Word.NOT_READY),
-    "simulated, with a matrix and absent clients": (simulated(CELLS), Word.NOT_READY),
-    "imported": (recorded(), Word.NOT_READY),
+    "simulated, with an option": (simulated(WITH_A_VARIANT), Word.CANNOT_TELL),
+    "simulated, with a matrix and absent clients": (simulated(CELLS), Word.CANNOT_TELL),
+    "imported": (recorded(), Word.CANNOT_TELL),
     "imported, with no attack": (recorded(attacks=[]), Word.CANNOT_TELL),
     "simulated, evidence edited": (
         broken(edit("evidence/00-example_numbers.json", lambda e: {**e, "reason": "none"}), CANNOT_TELL),
