@@ -92,7 +92,7 @@ def count_flagged(
         [s for s in map(ScoredPeople.leave_out_unscored, some) if len(s.held_out) >= FEWEST]
         for some in (recorded, planted)
     )
-    largest = sorted(_find_largest(readable).items())
+    largest = sorted(find_largest(readable).items())
     most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values(), default=1)
     holding = {k for k in {*senders, *(s.client for s in readable)} if k >= 0}
     every = list[PeopleCount]()
@@ -114,7 +114,7 @@ def count_flagged(
     return every
 
 
-def _find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
+def find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
     """By client: of each of its people, and of each held-out person in its place, the largest scaled score."""
     largest: dict[int, tuple[dict[int, float], dict[Hashable, float]]] = {}
     for scored in recorded:

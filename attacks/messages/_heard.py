@@ -63,10 +63,14 @@ class Heard:
     def _one(self) -> Party:
         return Party.client(max(self.sender, 0))
 
-    def plant(self, player: Player, images: Images, seed: int, training: Mapping[str, float]) -> "Heard | None":
-        """The same of a client that holds these images; None where its message is withheld."""
-        begin = self.beginning if self.target else self.visit
-        (sent,) = player.play(begin, [images], seed)
+    def plant(
+        self, player: Player, holdings: Sequence[Images], seed: int, training: Mapping[str, float]
+    ) -> "list[Heard | None]":
+        """The same of clients that hold such images; None of whose message is withheld."""
+        played = player.play(self.beginning if self.target else self.visit, holdings, seed)
+        return [self._replace(sent, own, training) for sent, own in zip(played, holdings, strict=True)]
+
+    def _replace(self, sent: Sent, images: Images, training: Mapping[str, float]) -> "Heard | None":
         rest = {k: arrays for k, arrays in sent.items() if k in self.rest}
         target = None
         if self.target is not None:

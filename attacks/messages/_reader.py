@@ -45,6 +45,7 @@ class UpdatePlays:
         self._beginning, self._target = heard.beginning, heard.target
         self._player, self._training, self._seed = player, training, seed
         self._known: dict[bytes, NDArray[np.float32]] = {}
+        self._whitened: tuple[Values, Whitened] | None = None
         start = heard.target.start
         self._names = sorted(k for k, v in start.items() if np.issubdtype(v.dtype, np.floating))
         self._bounds = np.cumsum([0, *(start[name].size for name in self._names)])
@@ -82,6 +83,13 @@ class UpdatePlays:
         place, sign = self._sums
         return np.asarray(np.bincount(place, weights=numbers * sign, minlength=MOST_NUMBERS), np.float64)
 
+    def whiten(self, auxiliary: Images) -> tuple[Values, Whitened]:
+        """Plays [a, D] of auxiliary people and what they make, once for all messages that these plays read."""
+        if self._whitened is None:
+            psi = self.play(auxiliary)
+            self._whitened = psi.astype(np.float32), Whitened.from_plays(psi, auxiliary.y)
+        return self._whitened
+
     @property
     def blocks(self) -> list[slice]:
         """Of each array; none of random sums."""
@@ -94,9 +102,8 @@ class UpdateReader:
     """Updates of one client, or of one sum, by the same plays: one log ratio over all numbers of all of them."""
 
     def __init__(self, heard: Sequence[Heard], plays: UpdatePlays, auxiliary: Images) -> None:
-        self._plays, self._auxiliary = plays, auxiliary
-        self._psi = plays.play(auxiliary)
-        self._whitened = Whitened.from_plays(self._psi, auxiliary.y)
+        self._plays = plays
+        self._psi, self._whitened = plays.whiten(auxiliary)  # hundreds of MB, which no message has for itself
         self._messages, self._weights = list[tuple[Values, Values, float]](), list[Values]()
         for message in heard:
             assert message.target is not None, "it sends an update"

@@ -13,7 +13,7 @@ Claim: readers [k], objects, from images to how well they fit; client [k] (-1: a
 senders [s].
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -25,14 +25,17 @@ from pydantic import Field
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import FEWEST, ScoredPeople, count_flagged, find_largest
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.messages._heard import UPLOADS, Heard, gather
-from fedaudit.attacks.messages._reader import UNPLAYED, StateReader, UpdatePlays, UpdateReader
+from fedaudit.attacks.messages._doses import OTHERS, Dosed, Doses, count_seen, find_doses, mix
+from fedaudit.attacks.messages._heard import ASSUMED, UPLOADS, Heard, gather
+from fedaudit.attacks.messages._reader import MOST_NUMBERS, UNPLAYED, StateReader, UpdatePlays, UpdateReader
 from fedaudit.attacks.people import PeopleCount
+from fedaudit.attacks.stats import FALSE_ALARMS
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -41,7 +44,8 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 Values = NDArray[np.floating[Any]]
-PLANTED, PLANTED_CLIENTS = 4, 4  # images behind a planted message, and clients of whom one is planted
+MOST_BYTES, BYTES = 2**31, 12  # of all plays of auxiliary people, and of one of their numbers
+FEWEST_PLAYED = 100  # auxiliary people
 STANDS = "what its data alone make stands in the message"
 NUMBERS = (
     *(Kind.NUM_EXAMPLES, Kind.NUM_STEPS, Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.CLASS_VOLUME),
@@ -121,15 +125,20 @@ class PlayedMessage(Attack):
         silent = [halves(others, rng) for _, others in pairs]
         note = "people whom nobody trained on in the place of members"
         found += evidence(_pool(silent), {}, control="negative", note=note)[:1]
-        if asked.planted:
-            note = f"what {PLANTED} held-out people would have made in a client's place"
-            found += evidence(_pool(asked.planted), {}, control="positive", note=note)[:1]
+        if planted := [_combine(d.columns) for d in asked.doses.gate]:
+            at, half = asked.doses.times, asked.doses.half
+            seen = f"half of them are seen from {half} times on" if half else "fewer than half of them are seen"
+            note = f"held-out people who stand up to {at} times among a client's; {seen}"
+            found += evidence(_pool(planted), {}, control="positive", note=note)[:1]
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        people = self._asked(claim, truth, rng).people
-        senders = [a.client for a in people]
-        found = count_flagged([s for a in people for s in a.columns], [], senders, truth)
+        asked = self._asked(claim, truth, rng)
+        people, senders = asked.people, [a.client for a in asked.people]
+        found = [
+            replace(count, planted=count_seen(asked.doses.gate, FALSE_ALARMS[count.harm]))
+            for count in count_flagged([s for a in people for s in a.columns], [], senders, truth)
+        ]
         exact = CountedPeople(STANDS, Harm.RECORD)
         for a in people:
             rows = np.array(a.exact.rows, np.int64)
@@ -172,19 +181,15 @@ class PlayedMessage(Attack):
             scored = score_client(k, truth, rng, partial(_score, own), self.config.held_out, most)
             if len(scored.rows):
                 people.append(_Person(k, scored))
-        planted = list[tuple[Values, Values]]()
-        for k in [*by_client][:PLANTED_CLIENTS]:
-            unseen = truth.unseen([k]).images
-            few = unseen.only(rng.permutation(len(unseen))[:PLANTED])
-            rest = unseen.only(np.isin(unseen.y, few.y))
-            rest = rest.only(rng.permutation(len(rest))[: self.config.held_out])
-            leaky = by_client[k][-1].plant(few) if len(few) else []
-            if leaky:
-                both = _score(leaky, Images(x=np.concatenate([few.x, rest.x]), y=np.concatenate([few.y, rest.y])))
-                if both.shape[1] > 1:
-                    joined = _join(both[:, 1:], both[len(few) :, 1:])
-                    planted.append((joined[: len(few)], joined[len(few) :]))
-        return _Asked(people, planted)
+        telling = {k: own[-1] for k, own in by_client.items() if any(a.client == k and a.columns for a in people)}
+        behind = {
+            k: sum(len(truth.client_images(c)) for c in truth.find_contributors(own.heard.artifact)) or ASSUMED
+            for k, own in telling.items()
+        }
+        doses = find_doses(
+            behind, lambda k, times, few: telling[k].dose(k, behind[k], times, few, truth.unseen([k]).images, rng)
+        )
+        return _Asked(people, doses)
 
 
 class _Person:
@@ -197,20 +202,16 @@ class _Person:
             replace(scored, scores=scored.scores[:, i], held_out_scores=scored.held_out_scores[:, i])
             for i in range(1, scored.scores.shape[1])
         ]
-        joined = [
-            _join(side[:, 1:], scored.held_out_scores[:, 1:]) for side in (scored.scores, scored.held_out_scores)
-        ]
-        self.own = replace(scored, scores=joined[0], held_out_scores=joined[1])
 
 
 class _Asked(NamedTuple):
     people: list[_Person]
-    planted: list[tuple[Values, Values]]
+    doses: Doses
 
     @property
     def pairs(self) -> list[tuple[Values, Values]]:
         """Of each client, the largest scores of its people, and of held-out people in their place."""
-        return [(a.own.scores, a.own.held_out_scores) for a in self.people if a.own.scores.size]
+        return [pair for a in self.people if (pair := _combine(a.columns))[0].size]
 
 
 class _Maker:
@@ -222,12 +223,21 @@ class _Maker:
         assert knowledge.player is not None, "it does not apply without"
         aux = knowledge.granted_auxiliary
         self._player, self._training, self._classes = knowledge.player, knowledge.training, knowledge.classes
-        self._auxiliary = aux.only(rng.permutation(len(aux))[: config.auxiliary])
+        drawn = rng.permutation(len(aux))
         self._seed = int(rng.integers(2**31))
         self._plays: dict[tuple[int, ...], UpdatePlays] = {}
-        rounds = sorted({h.round for h in heard if h.target is not None})
-        spread = np.linspace(0, max(0, len(rounds) - 1), config.starts).round().astype(int)
+        begun: dict[int, set[tuple[int, ...]]] = {}
+        for h in heard:
+            if h.target is not None:
+                begun.setdefault(h.round, set()).add(identify_start(h))
+        # where everybody begins with a model of their own, each has plays of its own: then from one round alone
+        starts = config.starts if max(map(len, begun.values()), default=1) == 1 else 1
+        rounds = sorted(begun)[::-1]  # the newest first
+        spread = np.linspace(0, max(0, len(rounds) - 1), starts).round().astype(int)
         self._played = sorted({rounds[i] for i in spread.tolist()}) if rounds else []
+        plays = sum(len(begun[r]) for r in self._played)
+        most = MOST_BYTES // (BYTES * MOST_NUMBERS * max(1, plays))
+        self._auxiliary = aux.only(drawn[: min(config.auxiliary, max(FEWEST_PLAYED, most))])
         newest = sorted({h.round for h in heard})[-config.rounds :]
         self._newest = frozenset(newest)
         self._heard = heard
@@ -257,8 +267,14 @@ class _Maker:
             raise failures[0]
         return found
 
-    def plant(self, heard: Heard, images: Images) -> Heard | None:
-        return heard.plant(self._player, images, self._seed, self._training)
+    def plant(self, heard: Heard, holdings: Sequence[Callable[[Images], Images]]) -> "Iterator[list[_Readers]]":
+        """Readers of what clients would have sent that hold what is made of auxiliary images."""
+        made = [make(self._auxiliary) for make in holdings]
+        for planted in heard.plant(self._player, made, self._seed, self._training):
+            if planted is not None:  # where it says something of the model, that is read, which is quick
+                yield self.make([planted if planted.target is None else replace(planted, rest={})])
+            else:
+                yield []
 
     def _read_rest(self, heard: Heard) -> StateReader:
         return StateReader(heard, self._player, self._auxiliary, self._seed, self._classes)
@@ -284,13 +300,25 @@ class _Readers:
     reader: UpdateReader | StateReader
     maker: _Maker
 
-    def plant(self, images: Images) -> "list[_Readers]":
-        """What these images would have made in the place of the client's; empty where it is withheld."""
+    def dose(
+        self, client: int, n: int, times: int, number: int, held_out: Images, rng: np.random.Generator
+    ) -> Iterator[Dosed]:
+        """Play clients in the place of this one, among whose n people held-out ones stand so many times."""
+        few = min(max(1, n // times**2), number, len(held_out) // 2)  # so that they do not drown each other
+        if not few:
+            return
+        drawn = [held_out.only(rng.permutation(len(held_out))) for _ in range(-(-number // few))]
+        people = [some.only(np.arange(few)) for some in drawn]
+        mixes = [partial(mix, some, times, examples=n, rng=rng) for some in people]
         try:
-            planted = self.maker.plant(self.heard, images)
-            return [] if planted is None else self.maker.make([planted])
-        except UserError:
-            return []
+            for some, order, readers in zip(people, drawn, self.maker.plant(self.heard, mixes), strict=True):
+                others = order.only(np.arange(few, len(order)))
+                others = others.only(np.flatnonzero(np.isin(others.y, some.y))[:OTHERS])
+                both = Images(x=np.concatenate([some.x, others.x]), y=np.concatenate([some.y, others.y]))
+                scores, marks = _score(readers, both), fingerprints(others.x)
+                yield Dosed(client, [_name_columns(client, column, marks) for column in scores.T[1:]])
+        except UserError:  # the client's code refuses such images
+            return
 
 
 def identify_start(heard: Heard) -> tuple[int, ...]:
@@ -310,17 +338,20 @@ def _score(readers: Sequence[_Readers], people: Images) -> Values:
     return np.stack([exact, *(sums[name] for name in sorted(sums))], axis=1)
 
 
-def _join(columns: Values, others: Values) -> Values:
-    """[m] the largest of columns [m, c], each in quartiles of held-out people's [o, c] around their median."""
-    if not columns.shape[1]:
-        return np.zeros(len(columns))
-    finite = np.where(np.isfinite(others), others, np.nan)
-    told = np.isfinite(finite).sum(axis=0) > 1
-    if not told.any():
-        return np.zeros(len(columns))
-    low, middle, high = np.nanquantile(finite[:, told], (0.25, 0.5, 0.75), axis=0)
-    scaled = (columns[:, told] - middle) / np.where(high > low, high - low, 1.0)
-    return np.asarray(np.nan_to_num(np.fmax.reduce(scaled, axis=1), nan=0.0))
+def _name_columns(client: int, scores: Values, held_out: Sequence[Hashable]) -> ScoredPeople:
+    """Scores of people, who are named by their place, followed by those of held-out ones."""
+    few = len(scores) - len(held_out)
+    return ScoredPeople(
+        client=client, rows=range(few), scores=scores[:few], held_out=held_out, held_out_scores=scores[few:]
+    )
+
+
+def _combine(columns: Sequence[ScoredPeople]) -> tuple[Values, Values]:
+    """Of people of one message and of held-out ones, the largest of their scores by what is read."""
+    readable = [c for c in map(ScoredPeople.leave_out_unscored, columns) if len(c.held_out) >= FEWEST]
+    for people, others in find_largest(readable).values():
+        return np.array([*people.values()]), np.array([*others.values()])
+    return np.zeros(0), np.zeros(0)
 
 
 def _pool(pairs: Sequence[tuple[Values, Values]]) -> Scores:

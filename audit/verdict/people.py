@@ -271,11 +271,16 @@ def count_needed_people(
 def _explain_blindness(people: PeopleCount) -> str:
     """Where an attack missed people who were planted for it, in words; empty where it was not seen to."""
     total = sum(people.planted.values(), Share())
-    blind = sum(p.hits < LEAST_SEEN * p.trials for p in people.planted.values())
+    blind = sum(_misses_most(p) for p in people.planted.values())
     if not total.trials or (not blind and bound_sensitivity(total)):
         return ""
     at = f", and fewer than half at {blind} of {len(people.planted)} clients" if blind else ""
     return f"it is blind here: it found {total.hits:,.3g} of {total.trials:,.3g} planted people{at}"
+
+
+def _misses_most(planted: Share) -> bool:
+    """Whether fewer than half of such people are hit, by the upper 1 % end: of a few people chance takes some."""
+    return float(beta_ppf(1 - END, planted.hits + 1, planted.trials - planted.hits)) < LEAST_SEEN
 
 
 def _check(hits: float, tested: int, people: int) -> None:
