@@ -182,7 +182,7 @@ ODD: dict[str, Way] = {
     "messages in doubles": Way(rewrite_messages(in_doubles)),
     "another checkpoint": Way(other_checkpoint, UNSEEN, "messages, models"),
     "a seal by the forger's own key": Way(own_seal, (CHECK, VERIFY, REPLAY), "seal.json: not checked"),
-    "an export without a result": Way(empty_export, (CHECK,), "report.sarif", resets=True),
+    "an export without a result": Way(empty_export, (CHECK, VERIFY, REPLAY), "report.sarif", resets=True),
     # the owner's own yardstick
     "a delta at which everybody may be lost": Way(
         every_phase(lambda c: c.update(delta=0.5)), (CHECK, VERIFY, REPLAY), "1 medium", resets=True
