@@ -112,7 +112,7 @@ NULLS = {
     ),
     "other clients": Null(
         method="FedAvgClients",
-        attacks=("label_counts_from_update", "rare_class", "example_numbers", "label_counts_from_gradient"),
+        attacks=("label_counts_from_update", "example_numbers", "label_counts_from_gradient"),
     ),
     "counts of other clients": Null(method="SeolKimClients", attacks=("count_recovery",)),
     "tables of other clients": Null(method="FDClients", attacks=("class_list",)),

@@ -220,7 +220,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "public_membership": lambda: Stage(
         view=summaries.answers(), knowledge=summaries.asked(), truth=summaries.world()
     ),
-    "rare_class": lambda: of(updates()),
     "regurgitation": lambda: of(learnt(), leak={"model": UPDATE}, samples=2, least=1),
     "relayed_generator": lambda: trained(Kind.GAN_G, Channel.RELAY, "client/1", **GAN, images=2000),
     "relayed_model": relayed,

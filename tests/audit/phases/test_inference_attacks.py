@@ -29,7 +29,6 @@ ATTACKS = (
     "prototype_linkage",
     "prototype_difference",
     "label_counts_from_update",
-    "rare_class",
     "property_inference",
     "count_recovery",
 )
@@ -49,9 +48,9 @@ SETTINGS: dict[str, Any] = {
     "attacks": [
         ATTACKS[0],
         {"name": ATTACKS[1], "grows": True},
-        *ATTACKS[2:4],
+        ATTACKS[2],
         {"name": "property_inference", "simulated": 40, "least_auxiliary": 20},
-        ATTACKS[5],
+        ATTACKS[4],
     ],
 }
 
