@@ -67,6 +67,7 @@ REPLACED = {  # plugins that are no more, and which of the same kind reads what 
     "gradient_cosine": "played_message",
     "update_norm": "played_message",
     "rare_class": "label_counts_from_update",
+    "property_inference": "played_message",
 }
 
 

@@ -39,7 +39,7 @@ FEDERATION = {
     "holdout": {"auxiliary": 0.35, "reference": 0.25},
 }
 TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 20, "lr": 0.05}
-PROTOTYPES = ("prototype_membership", "prototype_linkage", "property_inference", "ridge", "lookup")
+PROTOTYPES = ("prototype_membership", "prototype_linkage", "ridge", "lookup")
 GAN = {"cycles": 2, "least_cycles": 2, "local": 1, "batch_size": 16, "width": 4, "latent": 8}
 
 

@@ -207,7 +207,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "loss_threshold": lambda: memorised(GLOBAL),
     "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
-    "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
     "played_facts": lambda: of(Telling(), plays=100),
     "played_message": lambda: played(auxiliary=100, held_out=120),
     "output_shares": lambda: Stage(

@@ -148,7 +148,7 @@ def test_what_cannot_be_played_is_not_read() -> None:
 
 
 HEIRS = {
-    **dict.fromkeys(("played_update", "gradient_cosine", "update_norm"), "played_message"),
+    **dict.fromkeys(("played_update", "gradient_cosine", "update_norm", "property_inference"), "played_message"),
     "rare_class": "label_counts_from_update",
 }
 
