@@ -100,9 +100,6 @@ MEASURES = {
             unit="bits",
             harm="A secret of clients' texts is drawn out of the model",
         ),
-        Measure(
-            name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
-        ),
         Measure(name="label_auc", words="label AUC", harm="The label of a single example is revealed"),
         Measure(
             name="count_exact_match",

@@ -62,10 +62,12 @@ SHELVES = {
 }
 
 
-REPLACED = {  # plugins that are no more, and which of the same kind does what they did
+REPLACED = {  # plugins that are no more, and which of the same kind reads what they read
     "played_update": "played_message",
     "gradient_cosine": "played_message",
     "update_norm": "played_message",
+    "rare_class": "label_counts_from_update",
+    "property_inference": "played_message",
 }
 
 
@@ -79,7 +81,7 @@ def load(kind: str, name: str, where: str = "") -> type[Any]:
     shelf = SHELVES[kind]
     if (now := REPLACED.get(name)) in names(kind):
         raise UserError(
-            f"{where}: {name} is gone: {now} does what it did".removeprefix(": "),
+            f"{where}: {name} is gone: {now} reads what it read".removeprefix(": "),
             hint=f"write {now} instead",
             key=where,
         )

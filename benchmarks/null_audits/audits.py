@@ -39,7 +39,7 @@ FEDERATION = {
     "holdout": {"auxiliary": 0.35, "reference": 0.25},
 }
 TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 20, "lr": 0.05}
-PROTOTYPES = ("prototype_membership", "prototype_linkage", "property_inference", "ridge", "lookup")
+PROTOTYPES = ("prototype_membership", "prototype_linkage", "ridge", "lookup")
 GAN = {"cycles": 2, "least_cycles": 2, "local": 1, "batch_size": 16, "width": 4, "latent": 8}
 
 
@@ -112,7 +112,7 @@ NULLS = {
     ),
     "other clients": Null(
         method="FedAvgClients",
-        attacks=("label_counts_from_update", "rare_class", "example_numbers", "label_counts_from_gradient"),
+        attacks=("label_counts_from_update", "example_numbers", "label_counts_from_gradient"),
     ),
     "counts of other clients": Null(method="SeolKimClients", attacks=("count_recovery",)),
     "tables of other clients": Null(method="FDClients", attacks=("class_list",)),

@@ -28,7 +28,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime import durable
 
 CLASSES, SIDE, OWN = 10, 28, 1000
-ATTACKS = ("example_numbers", "label_counts_from_update", "rare_class", "loss_threshold")
+ATTACKS = ("example_numbers", "label_counts_from_update", "loss_threshold")
 NEEDLESS = ("prototype_difference",)  # would read models of all rounds, had clients sent prototypes as well
 Model = Mapping[str, NDArray[np.float32]]
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.strength.label_inference_table --rounds 4 --out runs/label-inference
 
-Twenty clients of two Fashion-MNIST classes each train for some rounds with each method; the attacks
-label_counts_from_update and rare_class read the last round's uploads. Simulations lie below --out, one
-folder a method; what is finished is not run again. The table is printed and kept in table.md.
+Twenty clients of two Fashion-MNIST classes each train for some rounds with each method; label_counts_from_update
+reads the last round's uploads. Simulations lie below --out, one folder a method; what is finished is not run
+again. The table is printed and kept in table.md.
 """
 
 import json
@@ -33,7 +33,7 @@ BASE: dict[str, Any] = {
     },
     "record": {"rounds": "last"},
     "checkpoint_every": 100,
-    "attacks": ["label_counts_from_update", "rare_class"],
+    "attacks": ["label_counts_from_update"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 3, "batch_size": 50, "lr": 0.01}
 METHODS: dict[str, dict[str, Any]] = {
@@ -48,16 +48,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedBABU": {"name": "fedbabu"},
 }
 RULES = ("bias", "row sums", "row norms")
-HEADER = (
-    "method",
-    *(f"set exact, {r}" for r in RULES),
-    "best F1",
-    "L1 of shares",
-    "presence AUC, row sums",
-    "presence AUC, row norms",
-)
+HEADER = ("method", *(f"set exact, {r}" for r in RULES), "best F1", "L1 of shares")
 CAPTION = (
-    "Each cell: value [interval] (best blind guess). The intervals of one attack hold together at 95 %. "
+    "Each cell: value [interval] (best blind guess). The intervals hold together at 95 %. "
     "L1 of shares is 0 where proportions are exact, 2 at most."
 )
 Found = Mapping[str, Any]  # one file of evidence/
@@ -85,8 +78,8 @@ def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, override
         raise combine_failures(failures, len(todo))
     rows = []
     for cell in todo:
-        kept = sorted((cell.folder / "evidence").glob("[0-9]*.json"))
-        rows.append(cells(plan[cell.name], [json.loads(p.read_text()) for p in kept]))
+        (kept,) = (cell.folder / "evidence").glob("[0-9]*.json")
+        rows.append(cells(plan[cell.name], json.loads(kept.read_text())))
     lines = [HEADER, ("---",) * len(HEADER), *rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{CAPTION}\n"
     durable.write(root / "table.md", text.encode())
@@ -97,35 +90,31 @@ def _folder(method: str) -> str:
     return method.lower().replace(", ", "-").replace(" ", "-")
 
 
-def cells(method: str, evidence: Sequence[Found]) -> tuple[str, ...]:
+def cells(method: str, found: Found) -> tuple[str, ...]:
     """One row: the value, its interval, and the best blind guess in round brackets."""
-    by_name = {e["name"]: e for e in evidence}
-    sets, presence = by_name["label_counts_from_update"], by_name["rare_class"]
-    if sets["status"] != "ran":
-        return (method, sets["reason"], *("",) * (len(HEADER) - 2))
-    exact = [_cell(_real(sets, "label_set_exact_match", rule)) for rule in RULES]
-    scores = [e for rule in RULES for e in _real(sets, "label_set_f1", rule)]
+    if found["status"] != "ran":
+        return (method, found["reason"], *("",) * (len(HEADER) - 2))
+    exact = [_cell(_real(found, "label_set_exact_match", rule)) for rule in RULES]
+    scores = [e for rule in RULES for e in _real(found, "label_set_f1", rule)]
     best = max(scores, key=lambda e: float(e["value"]))
-    areas = [_cell(_real(presence, "auc", rule, "examples")) for rule in RULES[1:]]
-    return (method, *exact, _cell([best]), _cell(_real(sets, "label_share_l1")), *areas)
+    return (method, *exact, _cell([best]), _cell(_real(found, "label_share_l1")))
 
 
-def _real(found: Found, measure: str, rule: str | None = None, key: str = "") -> list[Any]:
-    """Evidence that is no control; under that rule and with that key in its condition, if any."""
+def _real(found: Found, measure: str, rule: str | None = None) -> list[Any]:
+    """Evidence that is no control; under that rule, if any."""
     return [
         e
         for e in found.get("evidence", [])
         if e["measure"] == measure
         and e["control"] == "none"
         and (rule is None or e["condition"].get("rule") == rule)
-        and (not key or key in e["condition"])
     ]
 
 
 def _cell(found: Sequence[Any]) -> str:
     if not found:
         return "–"
-    e = max(found, key=lambda each: each["trials"])  # of several ranges the fullest
+    (e,) = found
     pick = max if e["higher_is_worse"] else min
     blind = pick(b["value"] for b in e["baselines"])
     low, high = e["interval"] or (e["value"], e["value"])

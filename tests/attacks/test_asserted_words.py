@@ -4,22 +4,8 @@ import numpy as np
 
 from fedaudit.attacks.timing.speed_profile import SpeedProfile
 from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
-from fedaudit.attacks.updates.rare_class import RareClass
 
 CLASSES = ["cat", "dog", "owl"]
-
-
-def test_a_rank_is_asserted_where_a_score_has_no_threshold() -> None:
-    score = np.zeros((3, 2, 3))
-    score[:, 0, 2] = [0.1, 0.7, -0.2]
-    claim = {"client": np.array([4, 5, 6]), "score": score, "rare": np.array([2])}
-    said = RareClass().assertions(claim, CLASSES)
-    assert [(a.client, a.says) for a in said] == [
-        (4, "number 2 of 3 in how likely it owns any example of owl"),
-        (5, "number 1 of 3 in how likely it owns any example of owl"),
-        (6, "number 3 of 3 in how likely it owns any example of owl"),
-    ]
-    assert said[0].check == "whether it owns an example of owl"
 
 
 def test_speeds_and_sizes_are_asserted_as_far_as_they_are_claimed() -> None:

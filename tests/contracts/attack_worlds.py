@@ -207,7 +207,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "loss_threshold": lambda: memorised(GLOBAL),
     "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
-    "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
     "played_facts": lambda: of(Telling(), plays=100),
     "played_message": lambda: played(auxiliary=100, held_out=120),
     "output_shares": lambda: Stage(
@@ -220,7 +219,6 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "public_membership": lambda: Stage(
         view=summaries.answers(), knowledge=summaries.asked(), truth=summaries.world()
     ),
-    "rare_class": lambda: of(updates()),
     "regurgitation": lambda: of(learnt(), leak={"model": UPDATE}, samples=2, least=1),
     "relayed_generator": lambda: trained(Kind.GAN_G, Channel.RELAY, "client/1", **GAN, images=2000),
     "relayed_model": relayed,

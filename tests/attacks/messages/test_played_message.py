@@ -147,7 +147,13 @@ def test_what_cannot_be_played_is_not_read() -> None:
     assert "auxiliary" in attack.not_applicable(where.view, replace(where.knowledge, auxiliary=None))
 
 
-@pytest.mark.parametrize("name", ["played_update", "gradient_cosine", "update_norm"])
-def test_an_attack_that_it_replaced_is_one_sentence_that_names_it(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} is gone: played_message does what it did"):
+HEIRS = {
+    **dict.fromkeys(("played_update", "gradient_cosine", "update_norm", "property_inference"), "played_message"),
+    "rare_class": "label_counts_from_update",
+}
+
+
+@pytest.mark.parametrize("name", HEIRS)
+def test_an_attack_that_is_no_more_is_one_sentence_that_names_its_heir(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} is gone: {HEIRS[name]} reads what it read"):
         catalog.load("attacks", name, "attacks[0]")

@@ -55,12 +55,12 @@ def config(method: str, *attacks: str, workers: int = 0, **more: Any) -> dict[st
 MATRIX = {"adversaries": ["sign_flip"], "aggregators": ["median"], "malicious": [0, 1]}
 CONFIGS = {
     "relay": config("gandalf", "example_numbers"),
-    "asynchronous": config("fedasync", "rare_class"),
-    "scaffold": config("scaffold", "rare_class"),
+    "asynchronous": config("fedasync", "label_counts_from_update"),
+    "scaffold": config("scaffold", "label_counts_from_update"),
     "condensed": config("feddc_condense", "condensed_class"),
     "matrix": config("fedavg", matrix=MATRIX),
     "two workers": config("rebafl", "count_recovery", "example_numbers", workers=2),
-    "torchrun": config("fedavg", "rare_class"),
+    "torchrun": config("fedavg", "label_counts_from_update"),
     "noise": config("fedavg", protections=["dp_gaussian"], noise_audit={"play": True}),
 }
 
