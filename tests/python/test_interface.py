@@ -48,6 +48,11 @@ def test_an_audit_has_the_verdict_of_its_report(audit: fa.Audit) -> None:
     assert audit.result.decision.line in repr(audit)
 
 
+def test_a_run_folder_that_is_run_again_is_finished_where_it_lies(audit: fa.Audit) -> None:
+    again = fa.run(audit.folder, trust_plugins=True)
+    assert again.folder == audit.folder and again.result == audit.result
+
+
 def test_an_audit_opened_again_is_the_same_and_an_edited_one_is_refused(audit: fa.Audit, tmp_path: Path) -> None:
     assert fa.load(audit.folder, trust_plugins=True).result == audit.result
     forged = tmp_path / "forged"
