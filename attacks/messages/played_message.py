@@ -181,7 +181,8 @@ class PlayedMessage(Attack):
             scored = score_client(k, truth, rng, partial(_score, own), self.config.held_out, most)
             if len(scored.rows):
                 people.append(_Person(k, scored))
-        telling = {k: own[-1] for k, own in by_client.items() if any(a.client == k and a.columns for a in people)}
+        tells = {a.client for a in people if any(np.ptp(c.held_out_scores) > 0 for c in a.columns)}
+        telling = {k: own[-1] for k, own in by_client.items() if k in tells}
         behind = {
             k: sum(len(truth.client_images(c)) for c in truth.find_contributors(own.heard.artifact)) or ASSUMED
             for k, own in telling.items()
