@@ -144,7 +144,10 @@ def test_a_notebook_started_inside_the_folder_is_asked_too(
     assert RUNNER.invoke(app, ["show", "config.yaml"]).exit_code == 0
 
 
-def test_a_compiled_copy_beside_the_source_is_never_what_runs(folder: Path, tmp_path: Path, mark: Path) -> None:
+def test_a_compiled_copy_beside_the_source_is_never_what_runs(
+    folder: Path, tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     source = folder / "theirs.py"
     other = tmp_path / "other.py"
     other.write_text(CODE.format(mark=str(tmp_path / "hidden")))
