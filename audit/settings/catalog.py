@@ -76,15 +76,22 @@ def names(kind: str) -> list[str]:
     return plugin.names(*SHELVES[kind].packages)
 
 
-def load(kind: str, name: str, where: str = "") -> type[Any]:
-    """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name."""
-    shelf = SHELVES[kind]
+def find(kind: str, name: str, where: str = "") -> str:
+    """The module of a plugin of ours, named by the key `where`; raises UserError where there is none."""
     if (now := REPLACED.get(name)) in names(kind):
         raise UserError(
             f"{where}: {name} is gone: {now} reads what it read".removeprefix(": "),
             hint=f"write {now} instead",
             key=where,
         )
+    return plugin.find_module(SHELVES[kind].packages, name, where)
+
+
+def load(kind: str, name: str, where: str = "") -> type[Any]:
+    """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name."""
+    shelf = SHELVES[kind]
+    if ":" not in name:
+        find(kind, name, where)
     module, _, base = shelf.base.partition(":")
     found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base), where)
     return found

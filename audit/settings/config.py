@@ -45,7 +45,7 @@ from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.fl.runtime import foreign, plugin
+from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.machine import DATA
 
@@ -166,11 +166,11 @@ class Config(Group):
         yield from number_plugins("renderers", "report.formats", formats)
 
     def check_plugins(self) -> Self:
-        """The same config, once every plugin of ours that it names was found; raises UserError with the key."""
+        """The same config, if every plugin of ours that it names is there; raises UserError with the key."""
         with locate_errors(self.file):
             for kind, where, spec in self.list_plugins():
                 if not spec.foreign:
-                    plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
+                    catalog.find(kind, spec.name, where)
         return self
 
     def list_code(self) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """What clients' code makes of one person alone is found again in what a client sent, whatever it is called."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._ratio import Whitened
 from fedaudit.attacks.messages.played_message import PlayedMessage
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import load
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from tests.attacks.models.overfit import LIGHT, Overfit, Played, light
@@ -154,6 +156,9 @@ HEIRS = {
 
 
 @pytest.mark.parametrize("name", HEIRS)
-def test_an_attack_that_is_no_more_is_one_sentence_that_names_its_heir(name: str) -> None:
+def test_an_attack_that_is_no_more_is_one_sentence_that_names_its_heir(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{name} is gone: {HEIRS[name]} reads what it read"):
         catalog.load("attacks", name, "attacks[0]")
+    (tmp_path / "c.yaml").write_text(f"federation: {{dataset: digits}}\nmethod: fedavg\nattacks: [{name}]\n")
+    with pytest.raises(UserError, match=f"{name} is gone: {HEIRS[name]} reads what it read"):
+        load(tmp_path / "c.yaml")
