@@ -11,6 +11,7 @@ from typing import Any
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
 from fedaudit.audit.phases.harden import Candidate, Hardening, Search, draw_candidates
+from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.phases.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
 from fedaudit.audit.settings.config import Config
 from fedaudit.audits import Audit, read_config, run
@@ -160,7 +161,7 @@ def robustness(
     if out is None:
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
         out = Path("runs") / f"robustness-{digest}"
-    audit = run(settings, out=out, workers=workers)
+    audit = run(make_config(settings).set_origin(made.origin), out=out, workers=workers)
     found = audit.result.robustness
     return RobustnessResult(audit, Table(found.cells if found else (), _describe_cell))
 

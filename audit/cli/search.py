@@ -87,13 +87,12 @@ def sweep(
     from fedaudit.audit.cli.show import print_table, progress
     from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.phases.sweep import compare_methods, draw_accuracies, run_sweep
+    from fedaudit.audit.settings.overrides import overridden
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.charts import svg
 
-    base = load_config(config, trust_plugins=trust).model_dump(exclude_unset=True) | {
-        "attacks": [],
-        "variants": [],
-    }
+    chosen = load_config(config, trust_plugins=trust)
+    base = overridden(chosen, {"attacks": [], "variants": []}, where="sweep")
     folder = out or Path("runs") / f"{config.stem}-sweep"
     with progress() as report_progress:
         runs = run_sweep(

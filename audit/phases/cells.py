@@ -76,6 +76,8 @@ def list_cells(
 ) -> list[RunCell]:
     """One cell for each name, in the folder root/NAME ("krum/seed-7" is two deep).
 
+    Each comes from where `base` does; settings that a program gives are its own word.
+
     Raises UserError, naming the cell, where a name leads out of `root` or into another cell's folder,
     and where the changed config is not valid.
     """
@@ -85,10 +87,9 @@ def list_cells(
             raise UserError(f"cell {name!r} cannot name a folder", hint="write names as A or A/B")
         if above := [str(p) for p in path.parents if str(p) in overrides]:
             raise UserError(f"cell {name} would lie inside cell {above[0]}", hint="give it another name")
-    return [
-        RunCell(name=n, folder=root / n, config=overridden(base, o, where=f"cell {n}"), phases=phases)
-        for n, o in overrides.items()
-    ]
+    origin = base.origin if isinstance(base, Config) else Origin(trust=True)
+    configs = {n: overridden(base, o, where=f"cell {n}").set_origin(origin) for n, o in overrides.items()}
+    return [RunCell(name=n, folder=root / n, config=config, phases=phases) for n, config in configs.items()]
 
 
 def run_cells(

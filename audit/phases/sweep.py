@@ -16,6 +16,7 @@ from fedaudit.attacks.stats import ALPHA, correct_alpha, t_interval
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
 from fedaudit.audit.phases.plan import Progress
+from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import Figure
 
@@ -48,7 +49,7 @@ class MethodDifference:
 
 
 def run_sweep(
-    base: Mapping[str, Any],
+    base: Config | Mapping[str, Any],
     methods: Mapping[str, Mapping[str, Any]],
     seeds: Sequence[int],
     folder: Path,

@@ -17,7 +17,10 @@ from typer.testing import CliRunner
 
 import fedaudit as fa
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases import sweep
+from fedaudit.audit.phases.cells import list_cells
 from fedaudit.audit.settings import consent
+from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.test_bad_input import run_folder
@@ -220,3 +223,32 @@ def test_a_terminal_asks_once_and_a_pipe_never(folder: Path, tmp_path: Path) -> 
         assert ("You have read it" in said[-1][1]) == (answer is not None), said[-1]
         assert ("IT RAN" in said[-1][1]) == (answer != b"n\n"), said[-1]
     assert [code for code, _ in said] == [2, 0, 0]
+
+
+DOWNLOADING = "federation: {dataset: {name: mnist, download: true}, clients: 2, model: logreg}\nmethod: fedavg\n"
+
+
+def test_a_config_made_of_a_files_asks_as_the_file_does(tmp_path: Path) -> None:
+    """A sweep and a table of attackers change settings of a config, and nobody's word to it."""
+    (tmp_path / "c.yaml").write_text(DOWNLOADING)
+    for trust in (False, True):
+        (cell,) = list_cells(load(tmp_path / "c.yaml", trust=trust), {"a": {"seed": 8}}, tmp_path)
+        assert cell.config.origin.file == tmp_path / "c.yaml" and cell.config.origin.trust is trust
+    (own,) = list_cells(yaml.safe_load(DOWNLOADING), {"a": {"seed": 8}}, tmp_path)
+    assert own.config.origin.trust  # a program's own settings
+    with pytest.raises(UserError, match="would download mnist"):
+        fa.robustness(tmp_path / "c.yaml", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("given", [[], ["--trust-plugins"]])
+def test_a_sweep_asks_once_for_what_it_was_told_to_trust(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.yaml").write_text(DOWNLOADING)
+    asked = []
+    monkeypatch.setattr(
+        sweep, "run_sweep", lambda base, *_, **__: asked.append(list_cells(base, {"a": {}}, tmp_path))
+    )
+    RUNNER.invoke(app, ["sweep", str(tmp_path / "c.yaml"), "--method", "fedavg", "--seeds", "1", *given])
+    ((cell,),) = asked
+    assert cell.config.origin.trust is bool(given)
