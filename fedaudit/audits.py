@@ -170,9 +170,14 @@ def run(
         <Severity.HIGH: 'high'>
     """
     made, name = read_config(config, trust_plugins=trust_plugins)
-    if isinstance(config, str | Path) and Path(config).is_dir():
-        return _audit(RunDir.open(Path(config)), made, workers)
-    return _audit(RunDir.create(Path(out) if out is not None else Path("runs") / name), made, workers)
+    return _audit(choose_folder(config, out, name), made, workers)
+
+
+def choose_folder(given: object, out: str | Path | None, name: str) -> RunDir:
+    """A run folder that was given itself, else `out`, by default runs/NAME; raises UserError."""
+    if isinstance(given, str | Path) and Path(given).is_dir():
+        return RunDir.open(Path(given))
+    return RunDir.create(Path(out) if out is not None else Path("runs") / name)
 
 
 def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
 from fedaudit.audit.phases.harden import Candidate, Hardening, Search, draw_candidates
 from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.phases.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
 from fedaudit.audit.settings.config import Config
-from fedaudit.audits import Audit, read_config, run
+from fedaudit.audits import Audit, choose_folder, read_config, run
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import MatrixCell
 from fedaudit.tables import Chart, Row, Table
@@ -224,12 +223,8 @@ def harden(
         >>> found.sufficient == (found.config is not None)
         True
     """
-    if isinstance(config, str | Path) and Path(config).is_dir():
-        folder = RunDir.open(Path(config))
-        chosen = folder.load_config(trust_plugins=trust_plugins)
-    else:
-        chosen, name = read_config(config, trust_plugins=trust_plugins)
-        folder = RunDir.create(Path(out) if out is not None else Path("runs") / f"{name}-hardened")
+    chosen, name = read_config(config, trust_plugins=trust_plugins)
+    folder = choose_folder(config, out, f"{name}-hardened")
     if workers is not None:
         chosen = chosen.with_workers(str(workers))
     with progress() as report_progress:

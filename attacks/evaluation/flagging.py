@@ -88,11 +88,8 @@ def count_flagged(
     truth : how many people each of them holds.
     kind : of the messages, where the attack reads several.
     """
-    readable, planted = (
-        [s for s in map(ScoredPeople.leave_out_unscored, some) if len(s.held_out) >= FEWEST]
-        for some in (recorded, planted)
-    )
-    largest = sorted(find_largest(readable).items())
+    readable, planted = _keep_readable(recorded), _keep_readable(planted)
+    largest = sorted(_find_largest(readable).items())
     most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values(), default=1)
     holding = {k for k in {*senders, *(s.client for s in readable)} if k >= 0}
     every = list[PeopleCount]()
@@ -114,7 +111,19 @@ def count_flagged(
     return every
 
 
-def find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
+def combine_scores(columns: Iterable[ScoredPeople]) -> tuple[Values, Values]:
+    """Of people of one message [m] and of held-out ones [o], the largest of their scores by what is read."""
+    for people, others in _find_largest(_keep_readable(columns)).values():
+        return np.array([*people.values()]), np.array([*others.values()])
+    return np.zeros(0), np.zeros(0)
+
+
+def _keep_readable(scored: Iterable[ScoredPeople]) -> list[ScoredPeople]:
+    """Those whose held-out people are enough to take a scale from."""
+    return [s for s in map(ScoredPeople.leave_out_unscored, scored) if len(s.held_out) >= FEWEST]
+
+
+def _find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
     """By client: of each of its people, and of each held-out person in its place, the largest scaled score."""
     largest: dict[int, tuple[dict[int, float], dict[Hashable, float]]] = {}
     for scored in recorded:

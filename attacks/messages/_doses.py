@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.evaluation.flagging import ScoredPeople, find_largest
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores
 from fedaudit.attacks.people import Share
-from fedaudit.attacks.stats import choose_threshold_rank
+from fedaudit.attacks.stats import FALSE_ALARMS, choose_threshold_rank
+from fedaudit.fl.threats.threat import Harm
 
 Values = NDArray[np.floating[Any]]
 LEAST, SHARE = 8, 10  # times that a person stands at the gate: so often, or among ten people once
@@ -57,7 +58,7 @@ def find_doses(clients: Mapping[int, int], play: Callable[[int, int, int], Itera
     for halved in range(times.bit_length()):
         found = [d for k, n in own for d in play(k, max(1, choose_dose(n) >> halved), each)]
         gate = gate or found
-        seen = sum(count_seen(found, 0.01).values(), Share())
+        seen = sum(count_seen(found, FALSE_ALARMS[Harm.MEMBERSHIP]).values(), Share())
         if not seen.trials or 2 * seen.hits < seen.trials:
             break
         half = max(1, times >> halved)
@@ -68,11 +69,11 @@ def count_seen(doses: Sequence[Dosed], false_alarms: float) -> dict[int, Share]:
     """Client -> of how many people so many are above the threshold that held-out people set in that message."""
     seen = dict[int, Share]()
     for dosed in doses:
-        for people, others in find_largest(dosed.columns).values():
-            scores = np.sort([*others.values()])
-            threshold = scores[-choose_threshold_rank(len(scores), false_alarms)]
-            hits = sum(score > threshold for score in people.values())
-            seen[dosed.client] = seen.get(dosed.client, Share()) + Share(hits=hits, trials=len(people))
+        scores, others = combine_scores(dosed.columns)
+        if others.size:
+            threshold = np.sort(others)[-choose_threshold_rank(len(others), false_alarms)]
+            hits = int((scores > threshold).sum())
+            seen[dosed.client] = seen.get(dosed.client, Share()) + Share(hits=hits, trials=len(scores))
     return seen
 
 

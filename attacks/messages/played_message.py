@@ -25,7 +25,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.flagging import FEWEST, ScoredPeople, count_flagged, find_largest
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
@@ -125,7 +125,7 @@ class PlayedMessage(Attack):
         silent = [halves(others, rng) for _, others in pairs]
         note = "people whom nobody trained on in the place of members"
         found += evidence(_pool(silent), {}, control="negative", note=note)[:1]
-        if planted := [_combine(d.columns) for d in asked.doses.gate]:
+        if planted := [combine_scores(d.columns) for d in asked.doses.gate]:
             at, half = asked.doses.times, asked.doses.half
             seen = f"half of them are seen from {half} times on" if half else "fewer than half of them are seen"
             note = f"held-out people who stand up to {at} times among a client's; {seen}"
@@ -212,7 +212,7 @@ class _Asked(NamedTuple):
     @property
     def pairs(self) -> list[tuple[Values, Values]]:
         """Of each client, the largest scores of its people, and of held-out people in their place."""
-        return [pair for a in self.people if (pair := _combine(a.columns))[0].size]
+        return [pair for a in self.people if (pair := combine_scores(a.columns))[0].size]
 
 
 class _Maker:
@@ -233,12 +233,12 @@ class _Maker:
                 begun.setdefault(h.round, set()).add(identify_start(h))
         # where everybody begins with a model of their own, each has plays of its own: then from one round alone
         starts = config.starts if max(map(len, begun.values()), default=1) == 1 else 1
-        rounds = sorted(begun)[::-1]  # the newest first
+        rounds = sorted(begun, reverse=True)
         spread = np.linspace(0, max(0, len(rounds) - 1), starts).round().astype(int)
         self._played = sorted({rounds[i] for i in spread.tolist()}) if rounds else []
         plays = sum(len(begun[r]) for r in self._played)
         most = MOST_BYTES // (BYTES * MOST_NUMBERS * max(1, plays))
-        self._auxiliary = aux.only(drawn[: min(config.auxiliary, max(FEWEST_PLAYED, most))])
+        self.auxiliary = aux.only(drawn[: min(config.auxiliary, max(FEWEST_PLAYED, most))])
         newest = sorted({h.round for h in heard})[-config.rounds :]
         self._newest = frozenset(newest)
         self._heard = heard
@@ -251,7 +251,7 @@ class _Maker:
             if heard.target is not None:
                 by_plays.setdefault(self._find_plays(heard), []).append(heard)
         makers: list[tuple[Heard, Callable[[], UpdateReader | StateReader]]] = [
-            (some[-1], partial(UpdateReader, some, plays, self._auxiliary)) for plays, some in by_plays.items()
+            (some[-1], partial(UpdateReader, some, plays, self.auxiliary)) for plays, some in by_plays.items()
         ]
         makers += [(heard, partial(self._read_rest, heard)) for heard in own if heard.rest]
         for heard, maker in makers:
@@ -268,17 +268,16 @@ class _Maker:
             raise failures[0]
         return found
 
-    def plant(self, heard: Heard, holdings: Sequence[Callable[[Images], Images]]) -> "Iterator[list[_Readers]]":
-        """Readers of what clients would have sent that hold what is made of auxiliary images."""
-        made = [make(self._auxiliary) for make in holdings]
-        for planted in heard.plant(self._player, made, self._seed, self._training):
+    def plant(self, heard: Heard, holdings: Sequence[Images]) -> "Iterator[list[_Readers]]":
+        """Readers of what clients would have sent that hold such images."""
+        for planted in heard.plant(self._player, holdings, self._seed, self._training):
             if planted is not None:  # where it says something of the model, that is read, which is quick
                 yield self.make([planted if planted.target is None else replace(planted, rest={})])
             else:
                 yield []
 
     def _read_rest(self, heard: Heard) -> StateReader:
-        return StateReader(heard, self._player, self._auxiliary, self._seed, self._classes)
+        return StateReader(heard, self._player, self.auxiliary, self._seed, self._classes)
 
     def _find_plays(self, heard: Heard) -> UpdatePlays:
         """From the model of the nearest round that is played: the client's own, or the one for all."""
@@ -310,7 +309,7 @@ class _Readers:
             return
         drawn = [held_out.only(rng.permutation(len(held_out))) for _ in range(-(-number // few))]
         people = [some.only(np.arange(few)) for some in drawn]
-        mixes = [partial(mix, some, times, examples=n, rng=rng) for some in people]
+        mixes = [mix(some, times, self.maker.auxiliary, n, rng) for some in people]
         try:
             for some, order, readers in zip(people, drawn, self.maker.plant(self.heard, mixes), strict=True):
                 others = order.only(np.arange(few, len(order)))
@@ -345,14 +344,6 @@ def _name_columns(client: int, scores: Values, held_out: Sequence[Hashable]) -> 
     return ScoredPeople(
         client=client, rows=range(few), scores=scores[:few], held_out=held_out, held_out_scores=scores[few:]
     )
-
-
-def _combine(columns: Sequence[ScoredPeople]) -> tuple[Values, Values]:
-    """Of people of one message and of held-out ones, the largest of their scores by what is read."""
-    readable = [c for c in map(ScoredPeople.leave_out_unscored, columns) if len(c.held_out) >= FEWEST]
-    for people, others in find_largest(readable).values():
-        return np.array([*people.values()]), np.array([*others.values()])
-    return np.zeros(0), np.zeros(0)
 
 
 def _pool(pairs: Sequence[tuple[Values, Values]]) -> Scores:

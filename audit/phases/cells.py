@@ -138,11 +138,8 @@ def run_cells(
     return [failures[c.name] for c in todo if c.name in failures]
 
 
-def simulate_cells(
-    base: Config, folder: Path, progress: Progress, overrides: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[RunCell], list[Failure]]:
-    """Simulate a config with other settings, below a folder."""
-    cells = list_cells(base, overrides, folder, ("simulate",))
+def run_all(cells: Sequence[RunCell], progress: Progress) -> tuple[list[RunCell], list[Failure]]:
+    """Those that came to their end, and why others did not."""
     failures = run_cells(cells, progress)
     failed = {f.name for f in failures}
     return [cell for cell in cells if cell.name not in failed], failures

@@ -175,10 +175,9 @@ def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path) -> 
         file = foreign.find_beside(name.partition(":")[0].partition(".")[0], [beside])
         if file is None:
             continue
-        package = foreign.list_package(file) if file.name == "__init__.py" else []
-        for path in package or [file]:
-            place = path.relative_to(file.parent.parent if package else file.parent)
-            durable.write(folder / place, path.read_bytes())
+        whole = foreign.find_whole(file)
+        for path in foreign.list_code_files(whole):
+            durable.write(folder / path.relative_to(whole.parent), path.read_bytes())
 
 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:

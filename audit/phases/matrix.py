@@ -6,14 +6,15 @@ Leaves evidence/matrix.json, and evidence/absence.json (audit/phases/dropout.py)
 finished ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import dropout
-from fedaudit.audit.phases.cells import Failure, Simulate, simulate_cells
+from fedaudit.audit.phases.cells import Failure, RunCell, Simulate, list_cells, run_all
 from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
@@ -38,6 +39,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
     Removes the files of what the config does not ask for.
     """
+
+    def simulate(place: str, changes: Mapping[str, Mapping[str, Any]]) -> tuple[list[RunCell], list[Failure]]:
+        return run_all(list_cells(config, changes, run.inside(place), ("simulate",)), progress)
+
     progress("matrix", 0, 1)
     if config.matrix is None:
         durable.remove(run.evidence / MATRIX)
@@ -50,8 +55,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
                 protections=config.protections,
                 seed=config.seed,
             )
-            simulate = partial(simulate_cells, config, run.inside("matrix"), progress)
-            made = measure(config.matrix, plan, simulate)
+            made = measure(config.matrix, plan, partial(simulate, "matrix"))
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
             find = partial(find_round, case, config.matrix.round)
@@ -64,8 +68,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             with sharing():
                 wanted = plan_dropout(config.absence, config.method, find_holders(config))
                 classes = SimulatedCase(config).data.classes if config.absence.leaving else ()
-            simulate = partial(simulate_cells, config, run.inside("absence"), progress)
-            curves = dropout.measure(config.absence, wanted, classes, simulate)
+            curves = dropout.measure(config.absence, wanted, classes, partial(simulate, "absence"))
             run.write(run.evidence / ABSENCE, curves.model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
 

@@ -16,7 +16,7 @@ from typing import Final
 from fedaudit.audit.settings.index import find_folder
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.foreign import digest_code
+from fedaudit.fl.runtime.foreign import digest_code, find_whole
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _agreed = set[str]()  # by this process, which may have no folder to keep it in
@@ -45,8 +45,8 @@ ASK: Final = ContextVar[Callable[[UnconsentedError], bool]]("ASK", default=lambd
 
 def require_code(file: Path, key: str) -> None:
     """Raise UnconsentedError for code to which the user does not agree; a package is one piece of code."""
-    whole = file.parent if file.name == "__init__.py" else file
-    _require(f"{key} names code that is not installed: {whole} would run here", digest_code(file), key)
+    whole = find_whole(file)
+    _require(f"{key} names code that is not installed: {whole} would run here", digest_code(whole), key)
 
 
 def require_download(name: str, folder: object, key: str) -> None:

@@ -93,21 +93,25 @@ def _is_installed(top: str, file: Path) -> bool:
     return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != file)
 
 
-def digest_code(file: Path) -> str:
+def find_whole(file: Path) -> Path:
+    """What a found file belongs to: a module is itself, the first file of a package its folder."""
+    return file.parent if file.name == "__init__.py" else file
+
+
+def list_code_files(whole: Path) -> list[Path]:
+    """The file of a module, or every one of a package but compiled copies, which nobody runs."""
+    if whole.is_file():
+        return [whole]
+    return sorted(p for p in whole.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def digest_code(whole: Path) -> str:
     """SHA-256, in hexadecimal, of a module; of a package of all its files, by their place in it."""
-    if file.name != "__init__.py":
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    whole = hashlib.sha256()
-    for path in list_package(file):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        whole.update(os.fsencode(f"{path.relative_to(file.parent).as_posix()}\0{content}\n"))
-    return whole.hexdigest()
-
-
-def list_package(file: Path) -> list[Path]:
-    """Every file of the package whose first file this is, but compiled copies, which nobody runs."""
-    found = (p for p in file.parent.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return sorted(found)
+    digests = {p: hashlib.sha256(p.read_bytes()).hexdigest() for p in list_code_files(whole)}
+    if whole in digests:
+        return digests[whole]
+    lines = (f"{path.relative_to(whole).as_posix()}\0{digest}\n" for path, digest in digests.items())
+    return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
 
 def files(names: Iterable[str]) -> dict[str, Path]:
@@ -248,7 +252,8 @@ def _split_name(name: str, where: str) -> tuple[str, str]:
 
 
 def _load(top: str, file: Path) -> None:
-    package = [str(file.parent)] if file.name == "__init__.py" else None
+    whole = find_whole(file)
+    package = None if whole == file else [str(whole)]
     spec = importlib.util.spec_from_file_location(
         top, file, loader=_Beside(top, str(file)), submodule_search_locations=package
     )
