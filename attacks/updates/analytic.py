@@ -12,9 +12,9 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,39 @@ Floats = NDArray[np.floating[Any]]
 EXACT = 0.1  # relative distance of an input from an image's own, up to which it stands there
 
 
-class Analytic(UpdateInversion):
+class LayerInversion(UpdateInversion):
+    """Base class of attacks that learn what entered the first dense layer, and show the image that it was."""
+
+    @settings
+    class Config(UpdateInversion.Config):
+        iterations: AtLeastZero = Field(default=400, description="steps that fit the image")
+        lr: Amount = Field(default=0.05, description="step size on the image")
+        smoothness: Amount = Field(default=0.002, description="weight of the total variation")
+
+    def fit_image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
+        """[1, C, H, W] whose input to the layer is `wanted` [D]."""
+        import torch
+
+        place = find_device(model)
+        flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
+        low, high, middle = (entering(model, x)[1][0].double() for x in flat)
+        target = torch.from_numpy(wanted).to(place)
+        straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
+        if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
+            return ((target - low) / (high - low)).reshape(1, *shape).cpu().numpy()
+        c, size = self.config, float(target.square().sum()) + 1e-24
+        x = torch.full((1, *shape), 0.5, device=place, requires_grad=True)
+        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
+        for _ in range(c.iterations):
+            gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
+            (x.grad,) = torch.autograd.grad(gap + c.smoothness * roughness(x), [x])
+            optimiser.step()
+            with torch.no_grad():
+                x.clamp_(0, 1)
+        return x.detach().cpu().numpy()
+
+
+class Analytic(LayerInversion):
     card = replace(
         CARD,
         title="Analytic input of the first dense layer",
@@ -56,7 +88,7 @@ class Analytic(UpdateInversion):
     )
 
     @settings
-    class Config(UpdateInversion.Config):
+    class Config(LayerInversion.Config):
         per_size: AtLeastOne = Field(
             default=200, description="replayed updates of one image and number of steps to attack, at most"
         )
@@ -67,9 +99,6 @@ class Analytic(UpdateInversion):
         most_recorded: AtLeastOne = Field(
             default=1, description="images to claim of an update that crossed the wire, at most"
         )
-        iterations: AtLeastZero = Field(default=400, description="steps that fit the image")
-        lr: Amount = Field(default=0.05, description="step size on the image")
-        smoothness: Amount = Field(default=0.002, description="weight of the total variation")
 
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"
@@ -93,7 +122,7 @@ class Analytic(UpdateInversion):
         wanted = layer_input(imitation, shape)
         if wanted is None:
             return np.full((1, *shape), 0.5), y
-        return self._image(imitation.module, wanted, shape), y
+        return self.fit_image(imitation.module, wanted, shape), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""
@@ -121,28 +150,6 @@ class Analytic(UpdateInversion):
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return ""
 
-    def _image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
-        """[1, C, H, W] whose input to the layer is `wanted` [D]."""
-        import torch
-
-        place = find_device(model)
-        flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
-        low, high, middle = (entering(model, x)[1][0].double() for x in flat)
-        target = torch.from_numpy(wanted).to(place)
-        straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
-        if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
-            return ((target - low) / (high - low)).reshape(1, *shape).cpu().numpy()
-        c, size = self.config, float(target.square().sum()) + 1e-24
-        x = torch.full((1, *shape), 0.5, device=place, requires_grad=True)
-        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
-        for _ in range(c.iterations):
-            gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
-            (x.grad,) = torch.autograd.grad(gap + c.smoothness * roughness(x), [x])
-            optimiser.step()
-            with torch.no_grad():
-                x.clamp_(0, 1)
-        return x.detach().cpu().numpy()
-
 
 def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
     """Name of the first dense layer that images [B, C, H, W] reach, and its input [B, D].
@@ -165,30 +172,39 @@ def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
     return caught[0] if caught and caught[0][1].dim() == 2 else ("", x.new_zeros(0))
 
 
+class Dense(NamedTuple):
+    """A dense layer with a bias: weight [O, D] and bias [O], of its gradient and as it was sent out."""
+
+    gradient: tuple[NDArray[np.float64], NDArray[np.float64]]
+    start: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
 def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
     """[D] what entered the first dense layer; None where its gradient, or its bias's, is not there."""
-    found = layer_gradient(imitation, shape)
+    found = read_layer(imitation, shape)
     if found is None:
         return None
-    weight, bias = found
+    weight, bias = found.gradient
     size = float(bias @ bias)
     return weight.T @ bias / size if size > 0 else None
 
 
-def layer_gradient(
-    imitation: Imitation, shape: tuple[int, int, int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Of the first dense layer's weight [O, D] and bias [O], where both were sent."""
+def read_layer(imitation: Imitation, shape: tuple[int, int, int]) -> Dense | None:
+    """The first dense layer that images reach; None where its weight or its bias was not sent."""
     import torch
 
     with torch.no_grad():
         name, _ = entering(imitation.module, torch.zeros((1, *shape), device=imitation.device))
-    sent = imitation.update.gradient
+    update = imitation.update
     keys = [imitation.keys.get(f"{name}.{part}", "") for part in ("weight", "bias")]
-    if not all(k in sent for k in keys):
+    if not all(k in update.gradient for k in keys):
         return None
-    weight, bias = (np.asarray(sent[k], np.float64) for k in keys)
-    return weight, bias
+
+    def read(arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        weight, bias = (np.asarray(arrays[k], np.float64) for k in keys)
+        return weight, bias
+
+    return Dense(read(update.gradient), read(update.start))
 
 
 def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:

@@ -63,7 +63,7 @@ class ImprintRecovery(Analytic):
         known = labels(update, knowledge, number)
         y = rng.integers(knowledge.classes, size=number) if known is None else known
         copy, shape = Imitation(update, knowledge), knowledge.image_shape
-        found = [self._image(copy.module, x, shape) for x in _bins(copy, number, shape)]
+        found = [self.fit_image(copy.module, x, shape) for x in _bins(copy, number, shape)]
         rest = [np.full((1, *shape), 0.5)] * (number - len(found))
         return np.concatenate([*found, *rest]), y
 

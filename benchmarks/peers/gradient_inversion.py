@@ -30,7 +30,7 @@ from benchmarks.strength.bench import pick, tried
 from benchmarks.strength.gradients import ONE, federation
 from fedaudit.attacks.attack import Attack, Claim, Floats, Knowledge
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
-from fedaudit.attacks.updates.analytic import Analytic, layer_gradient
+from fedaudit.attacks.updates.analytic import Analytic, read_layer
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.runtime import workers
 from fedaudit.fl.runtime.errors import UserError
@@ -88,9 +88,9 @@ class TheirAnalytic(Analytic):
         claim, made = super().make_claim(chosen, knowledge, rng), {u.artifact: u for u in chosen}
         inputs = np.empty(len(claim["artifact"]), object)
         for i, artifact in enumerate(claim["artifact"]):
-            found = layer_gradient(Imitation(made[str(artifact)], knowledge), knowledge.image_shape)
+            found = read_layer(Imitation(made[str(artifact)], knowledge), knowledge.image_shape)
             assert found is not None, "the model has a dense layer, and all of it is sent"
-            weight, bias = (torch.from_numpy(g) for g in found)
+            weight, bias = (torch.from_numpy(g) for g in found.gradient)
             inputs[i] = self.tool.AnalyticAttacker.invert_fc_layer(None, weight, bias, [0]).numpy()
         return {**claim, "inputs": inputs}
 

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.peers import gradient_inversion as inversion_bench
 from fedaudit.attacks.updates._gradients import Imitation, updates
-from fedaudit.attacks.updates.analytic import layer_gradient, layer_input
+from fedaudit.attacks.updates.analytic import layer_input, read_layer
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.runtime.errors import UserError
 from tests.attacks.updates.test_update_inversion import world
@@ -50,9 +50,9 @@ def test_the_gradient_of_the_first_layer_is_what_ours_divides() -> None:
     w = world()
     update = next(u for u in updates(w.artifacts, w.knowledge) if u.examples == 1)
     copy = Imitation(update, w.knowledge)
-    found, entered = layer_gradient(copy, w.knowledge.image_shape), layer_input(copy, w.knowledge.image_shape)
+    found, entered = read_layer(copy, w.knowledge.image_shape), layer_input(copy, w.knowledge.image_shape)
     assert found is not None and entered is not None
-    weight, bias = found
+    weight, bias = found.gradient
     row = np.abs(bias).argmax()
     np.testing.assert_allclose(weight[row] / bias[row], entered, rtol=1e-3, atol=1e-4 * np.abs(entered).max())
 

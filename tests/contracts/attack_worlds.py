@@ -229,6 +229,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "sequence_loss": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "sequence_min_k": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "sequence_reference": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
+    "spear": lambda: of(gradients(Kind.GRADIENT), gallery=20),
     "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),

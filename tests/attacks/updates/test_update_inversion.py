@@ -93,7 +93,7 @@ def test_where_the_image_itself_enters_the_dense_layer_it_is_copied() -> None:
     shape, model = (1, 4, 4), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
     image = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
     entered = image.flatten().double().numpy()
-    assert np.allclose(Analytic()._image(model, entered, shape), image, atol=1e-6)
+    assert np.allclose(Analytic().fit_image(model, entered, shape), image, atol=1e-6)
 
 
 def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:

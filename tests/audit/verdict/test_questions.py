@@ -239,10 +239,12 @@ def test_an_attack_beside_the_panel_can_only_make_an_answer_worse() -> None:
 
 def test_few_examples_call_for_a_search() -> None:
     analytic = attempt("analytic", {MODEL: ALL}, people=make_people(Harm.RECONSTRUCTION))
-    for fewest, state in ((9, State.CLEAR), (8, State.OPEN), (None, State.OPEN)):
+    searches = ["inverting_gradients", "spear"]
+    for fewest, asked in ((25, []), (24, searches[1:]), (9, searches[1:]), (8, searches), (None, searches)):
         given = Answers(attempts=[analytic], shipped=ALONE)
         q = answer(replace(UPLOADS, fewest=fewest), [analytic], given)["reconstruction.server"]
-        assert q.state is state and ("inverting_gradients" in q.why) is (state is State.OPEN)
+        assert q.state is (State.OPEN if asked else State.CLEAR)
+        assert [name for name in searches if name in q.why] == asked
 
 
 def test_nothing_is_limited_since_something_else_is() -> None:
