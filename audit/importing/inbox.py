@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
@@ -28,7 +28,7 @@ from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header,
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines, load_arrays
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
@@ -135,6 +135,9 @@ def take_in(
             taken.nodes[line["party"]] = line["node"]
         elif "error" in line:
             taken.errors.append(str(line["error"])[:300])
+            if lost := _find_lost(line):
+                for counted in (traffic, besides):
+                    counted.add(lost, {f"{UNKNOWN}/": lost["bytes"]})
         else:
             taken.recorder = str(line.get("recorder", ""))[:40]
         if "format" not in line:
@@ -196,6 +199,19 @@ def _set_aside(
     if not {*line.get("behind", {})} <= {*kinds}:
         unread.pop("behind", None)
     return unread, {f"{name(key.partition('/')[0])}/{key}": size for key, size in sizes.items()}
+
+
+def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What an error line says is missing, as a message of which nothing was kept; nothing where nothing crossed.
+
+    A recorder that does not say what is missing lost a client's message.
+    """
+    if line.get("bytes") == 0:
+        return {}
+    sender = str(line.get("sender", Role.CLIENT))
+    lost: dict[str, Any] = {"round": 0, "channel": Channel.UPLINK, "seen_by": [Role.SERVER], "bytes": 0}
+    lost |= {key: line[key] for key in lost.keys() & line.keys()}
+    return lost | {"kinds": [str(UNKNOWN)], "sender": sender if PARTY.fullmatch(sender) else str(Role.CLIENT)}
 
 
 def _measure(found: Header) -> dict[str, int]:
@@ -298,6 +314,10 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     """Raises ValueError and the like for what no recorder writes."""
     if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and _is_node(line["node"])):
         raise ValueError("a party is client/NUMBER, with a node of plain characters: at most 200, no slash")
+    if "error" in line:
+        if not (lost := _find_lost(line)):
+            return
+        line = lost | {"traffic": UNKNOWN, "senders": 1, "messages": 1}
     if "message" not in line and "traffic" not in line:
         return
     if "message" in line and isinstance(line["kinds"], list) and is_from_client(line):  # the door asks of others
@@ -355,7 +375,7 @@ def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int)
 
 def _arrays(inbox: Path, name: str, data: bytes) -> dict[str, Any]:
     try:
-        arrays: dict[str, Any] = load(data)
+        arrays: dict[str, Any] = load_arrays(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(
             f"{inbox / name}.safetensors is damaged: {error}", hint="write it with safetensors"

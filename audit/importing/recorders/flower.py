@@ -28,6 +28,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox, name_kind
 MODEL = "arrays"  # the record that Flower's strategies aggregate
 TRAIN, EVALUATE = "train", "evaluate"
 ROUND = ("server-round", "server_round", "current_round")  # in a message's config
+RECORDS = "clients:records"  # what the server says besides
 COUNTS = ("num-examples", "num_examples")  # in a client's metrics
 
 
@@ -96,8 +97,6 @@ class GridTap(Grid):  # type: ignore[misc]
     def __init__(self, grid: Grid, folder: str, *, uploads: str = "local_model") -> None:
         self._grid, self._uploads, self._inbox = grid, uploads, Inbox(folder, "flower")
         self._next, self._rounds = 0, dict[str, int]()  # message id -> round
-        self._first: dict[str, str] = {}  # what records said before anybody was heard
-        self._is_heard = False
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
         sent = list(messages)
@@ -130,15 +129,12 @@ class GridTap(Grid):  # type: ignore[misc]
             groups.setdefault(id(message.content), []).append(message)
         for group in groups.values():
             self._inbox.safely(
-                "a message", partial(self._send, round, group, len(group) == len(sent)), channel="downlink", sender="server"
+                "a message", partial(self._send, round, group, len(group) == len(sent)), channel="downlink", sender="server", seen_by=["client"]
             )
         return int(round)
 
     def _send(self, round: int, group: list[Any], everybody: bool) -> None:
-        """A model sent to be evaluated is the one that the next round begins with.
-
-        What records say as they did before anybody was heard tells of nobody, and is recorded once.
-        """
+        """A model sent to be evaluated is the one that the next round begins with."""
         to = [self._inbox.client(m.metadata.dst_node_id) for m in group]
         seen = ["client"] if everybody else to
         kinds = _content(group[0], "global_model")
@@ -146,16 +142,13 @@ class GridTap(Grid):  # type: ignore[misc]
             at, own = round, values
             if kind == "global_model":
                 at += _action(group[0]) == EVALUATE
-            elif kind.endswith(":records"):
-                own = {k: v for k, v in values.items() if self._first.get(k) != repr(v)}
-                if not self._is_heard:
-                    self._first |= {k: repr(v) for k, v in own.items()}
+            elif kind == RECORDS:
+                own = self._inbox.list_news(values)
             if own:
                 self._inbox.message(at, "downlink", "server", seen, {kind: own}, receivers=to)
 
     def _up(self, replies: Iterable[Any], round: Callable[[Any], int]) -> Iterator[Any]:
         for reply in replies:
-            self._is_heard = True
             self._inbox.safely("a reply", partial(self._reply, reply, round))
             yield reply
 
@@ -209,12 +202,12 @@ class ClientTap:
                 inbox.approve(self._guard)
         return reply
 
-    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> bool:
-        """Whether there is anything in a reply; raises ValueError where not all of it is recorded."""
+    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> bool | None:
+        """Whether there is anything in a reply; None where not all of it is recorded."""
         round, client = _round(message) or 0, inbox.client(node)
         if received := _content(message, "global_model"):
             inbox.message(round, "downlink", "server", [client], received)
         kinds = _content(reply, self._uploads)
         if kinds and not inbox.message(round, "uplink", client, ["server"], kinds):
-            raise ValueError("it was not recorded whole")
+            return None
         return bool(kinds)

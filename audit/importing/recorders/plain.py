@@ -125,6 +125,7 @@ class Inbox:
         self._parties: dict[str, int] = {}  # node -> client
         self._names: dict[str, int] = {}  # how often each was used; the second one is NAME.2
         self._sent: dict[tuple[int, str, str], set[str]] = {}  # what was sent by the server already
+        self._said: dict[str, bytes] = {}  # digests of what a server repeats
         self._read = 0  # bytes of the manifest that were read
         self._told = False  # that the folder cannot be locked
         self._lock = threading.RLock()
@@ -156,6 +157,19 @@ class Inbox:
             **way,
         )
         return done is True
+
+    def list_news(self, values: Arrays) -> dict[str, Any]:
+        """Those that were not passed here before as they are: what a server repeats is recorded once."""
+        found = {}
+        for name, value in values.items():
+            digest = hashlib.sha256()
+            for part, array in list_arrays(value, name):
+                is_array = isinstance(array, np.ndarray) and not array.dtype.hasobject
+                digest.update(part.encode() + (array.tobytes() if is_array else repr(array).encode()))
+            if self._said.get(name) != digest.digest():
+                found[name] = value
+                self._said[name] = digest.digest()
+        return found
 
     def note_failure(self, what: str, error: object, **lost: Any) -> None:
         """Note in the manifest what could not be recorded, or that a client answered with an error.
@@ -230,7 +244,8 @@ class Inbox:
                 file.write(data)
             os.replace(aside, path)
             line = {"message": name, **way, "receivers": list(receivers)}
-            line |= {"kinds": [*dict.fromkeys(key.partition("/")[0] for key in arrays)]}
+            kept = {key.partition("/")[0] for key in arrays}
+            line |= {"kinds": [kind for kind, part in kinds.items() if kind in kept or not part]}
             line |= {"sha256": digest, "bytes": sum(a.nbytes for a in arrays.values())}
             self._names[base] = number
             add(line | {k: v for k, v in more.items() if v})
