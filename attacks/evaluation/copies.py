@@ -3,9 +3,12 @@
 A stretch of numbers is known by its neighbours' differences over their length, in few steps: what is copied with
 another scale and offset keeps them. Stretches that look alike are found by hashing, whatever the number of
 examples, and are then compared in full. It costs some 90 ns a number; 10 million take about a second.
+
+A place is one example's where no other fits it nearly as well (CLEARLY, APART), but for copies of it. So what is
+like all of them, as a mean is, or rows of a table with columns of other units are, is nobody's.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,6 +22,10 @@ STEPS = 32  # of a difference over the length of all
 PROBES = 4  # stretches of each example that are looked for
 LEAST = 4  # different steps in a stretch that is looked for; flat ground is everywhere
 EXACT = 0.999  # correlation from which on a row is the example
+CLEARLY = 100.0  # times the least of 1 - correlation squared, below which another fits as well
+APART = 0.05  # of that measure, where another is another whatever the noise
+SAME = 1e-6  # of that measure, up to which two examples are copies of each other
+FLOOR = 1e-10  # of that measure: single precision
 CHUNK = 1 << 16
 TABLE = 1 << 20
 PAIRS = 1 << 12  # of stretches and examples that are compared at a time
@@ -32,19 +39,25 @@ class Copy(NamedTuple):
     begin: int
 
 
-def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
-    """The first place of every example [n, ...] that stands among the numbers; none of fewer than 16 values."""
-    rows = np.asarray(examples, np.float32).reshape(len(examples), -1)
-    if not rows.size or rows.shape[1] < WINDOW + 4 or len(numbers) < rows.shape[1]:
+def find_copies(numbers: Floats, *layouts: Floats) -> list[Copy]:
+    """The first place of every example [n, ...] that stands among the numbers; none of fewer than 16 values.
+
+    Several layouts are the same examples in as many orders of their values.
+    """
+    ways = [np.ascontiguousarray(x, np.float32).reshape(len(x), -1) for x in layouts]
+    n, d = ways[0].shape
+    if not n or d < WINDOW + 4 or len(numbers) < d:
         return []
-    whose, starts, hashes = _choose_probes(rows)
+    parts = [_choose_probes(rows) for rows in ways]
+    whose = np.concatenate([k * n + some for k, (some, _, _) in enumerate(parts)])
+    starts, hashes = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     order = np.argsort(hashes, kind="stable")
     whose, starts, hashes = whose[order], starts[order], hashes[order]
-    units = _standardise(rows)
     table = np.zeros(TABLE, bool)
     table[hashes % np.uint32(TABLE)] = True
     found: dict[int, int] = {}
     values = np.ascontiguousarray(numbers, np.float32)
+    known: dict[int, NDArray[np.float64]] = {}
     for begin in range(0, len(values) - WINDOW, CHUNK):
         marks = _hash(values[begin : begin + CHUNK + WINDOW])
         (near,) = np.nonzero(table[marks % np.uint32(TABLE)])
@@ -52,9 +65,13 @@ def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
         for some in np.array_split(np.arange(len(near)), 1 + int((last - first).sum()) // MOST_PAIRS):
             several = (last - first)[some]
             probe = np.arange(several.sum()) + np.repeat(first[some] - np.cumsum(several) + several, several)
-            at, example = begin + np.repeat(near[some], several) - starts[probe], whose[probe]
-            for i in _list_copies(values, at, units, example, found):
-                found.setdefault(int(example[i]), int(at[i]))
+            at, row = begin + np.repeat(near[some], several) - starts[probe], whose[probe]
+            is_open = (at >= 0) & (at + d <= len(values)) & ~np.isin(row % n, list(found))
+            for place, way in _list_places(values, at[is_open], row[is_open], ways):
+                if way not in known:
+                    known[way] = _standardise(ways[way])
+                for example in _find_owners(values[place : place + d], known[way]):
+                    found.setdefault(example, place)
     return [Copy(*pair) for pair in sorted(found.items())]
 
 
@@ -91,20 +108,34 @@ def _hash(values: NDArray[np.float32]) -> Hashes:
     return marks
 
 
-def _list_copies(
+def _list_places(
     values: NDArray[np.float32],
     at: NDArray[np.int64],
-    units: NDArray[np.float64],
-    example: NDArray[np.int64],
-    known: Collection[int],
-) -> Iterator[int]:
-    """Which of the rows that begin at these places are the examples beside them, in order, but for known ones."""
-    stretches = np.lib.stride_tricks.sliding_window_view(values, units.shape[1])
-    (open_,) = np.nonzero((at >= 0) & (at < len(stretches)) & ~np.isin(example, list(known)))
-    for begin in range(0, len(open_), PAIRS):
-        some = open_[begin : begin + PAIRS]
-        near = np.abs(np.einsum("ij,ij->i", _standardise(stretches[at[some]]), units[example[some]]))
-        yield from some[near >= EXACT].tolist()
+    row: NDArray[np.int64],
+    ways: Sequence[NDArray[np.float32]],
+) -> list[tuple[int, int]]:
+    """Places at which the row beside them, of the layouts one after the other, begins; and its layout; in order."""
+    n, d = ways[0].shape
+    stretches = np.lib.stride_tricks.sliding_window_view(values, d)
+    found = set[tuple[int, int]]()
+    for way, rows in enumerate(ways):
+        (mine,) = np.nonzero(row // n == way)
+        for begin in range(0, len(mine), PAIRS):
+            some = mine[begin : begin + PAIRS]
+            pairs = _standardise(stretches[at[some]]), _standardise(rows[row[some] - way * n])
+            near = np.abs(np.einsum("ij,ij->i", *pairs)) >= EXACT
+            found.update((place, way) for place in at[some[near]].tolist())
+    return sorted(found)
+
+
+def _find_owners(stretch: NDArray[np.float32], units: NDArray[np.float64]) -> list[int]:
+    """Whose place a stretch [d] is, of examples [n, d] that are centred and of length 1: one's, and of its copies."""
+    apart = 1 - (units @ _standardise(stretch[None])[0]) ** 2
+    best = int(apart.argmin())
+    least = min(CLEARLY * max(float(apart[best]), FLOOR), max(APART, float(apart[best])))
+    alike = np.flatnonzero(apart <= least)
+    is_copy = 1 - (units[alike] @ units[best]) ** 2 <= SAME
+    return alike.tolist() if is_copy.all() else []
 
 
 def _standardise(rows: NDArray[np.float32]) -> NDArray[np.float64]:
