@@ -20,6 +20,7 @@ Hashes = NDArray[np.uint32]
 WINDOW = 12  # differences by which a stretch is known
 STEPS = 32  # of a difference over the length of all
 PROBES = 4  # stretches of each example that are looked for
+MIDDLE = 512  # values of an example in which stretches are chosen first
 LEAST = 4  # different steps in a stretch that is looked for; flat ground is everywhere
 EXACT = 0.999  # correlation from which on a row is the example
 CLEARLY = 100.0  # times the least of 1 - correlation squared, below which another fits as well
@@ -76,7 +77,22 @@ def find_copies(numbers: Floats, *layouts: Floats) -> list[Copy]:
 
 
 def _choose_probes(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
-    """Example, place in it and hash of the stretches that are looked for, those of the most different steps."""
+    """Example, place in it and hash of the stretches that are looked for, those of the most different steps.
+
+    They are taken from the middle of long rows, and from anywhere in rows that are flat there.
+    """
+    edge = max(0, (rows.shape[1] - MIDDLE) // 2)
+    whose, starts, hashes = _choose_within(rows[:, edge : rows.shape[1] - edge])
+    rest = np.setdiff1d(np.arange(len(rows)), whose) if edge else whose[:0]
+    some, others, more = _choose_within(rows[rest])
+    return (
+        np.concatenate([whose, rest[some]]),
+        np.concatenate([starts + edge, others]),
+        np.concatenate([hashes, more]),
+    )
+
+
+def _choose_within(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
     hashes = _hash(rows)
     different = reduce(np.add, ((steps > 1).astype(np.int64) for steps in _measure_steps(rows)))
     starts = np.argsort(-different, axis=1, kind="stable")[:, :PROBES]

@@ -77,12 +77,11 @@ class Standing(NamedTuple):
 
 def read_numbers(payload: Payload) -> list[Numbers]:
     """All numbers of a message, array by array, those that bytes hold after the bytes themselves."""
-    return [
-        Numbers(name, values)
-        for name, array in sorted(payload.items())
-        for values in _open_array(np.asarray(array))
-        if not isinstance(values, str)
-    ]
+    found = []
+    for name, array in sorted(payload.items()):
+        opened = [x for x in _open_array(np.asarray(array)) if not isinstance(x, str)]
+        found += [Numbers(f"{name}#{i}" if i else name, x) for i, x in enumerate(opened)]
+    return found
 
 
 def read_spelled(payload: Payload) -> list[Numbers]:
@@ -115,8 +114,8 @@ def compute_change(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]:
     }
 
 
-def find_records(sent: Sequence[Numbers], records: NDArray[Any]) -> list[Standing]:
-    """Which of the records [n, ...] stand among the numbers, and how."""
+def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:
+    """Which of the records [n, ...] stand among the numbers, and how; `disguised`: also where they look otherwise."""
     rows = np.ascontiguousarray(records, np.float32).reshape(len(records), -1)
     arrays = [_make_small(x.values) for x in sent if x.values.size]
     if not arrays or not rows.size:
@@ -124,7 +123,7 @@ def find_records(sent: Sequence[Numbers], records: NDArray[Any]) -> list[Standin
     plain = [*arrays, *(_turn(v) for v in arrays if v.ndim > 1 and v.shape[0] >= rows.shape[1])]
     layouts = list_layouts(np.asarray(records, np.float32))
     found = [*_find_plain(plain, layouts)]
-    if rows.shape[1] < LEAST:
+    if rows.shape[1] < LEAST or not disguised:
         return found
     numbers = np.concatenate([v.ravel() for v in arrays])
     ways = {

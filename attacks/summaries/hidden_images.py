@@ -19,8 +19,8 @@ The planted leak is the client's own message with one of its images written over
 takes half of the non-members for members.
 
 Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
-end, how many such rounds of how many numbers, rounds, width, the newest artifact, and layout, objects: which
-arrays the numbers are of [k].
+end, how many such rounds of how many numbers, rounds, width, the newest artifact, and objects: layout, which
+arrays the numbers are of, and spelled, what bytes spell as other numbers [k].
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +38,7 @@ from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_im
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
+from fedaudit.attacks.evaluation.payloads import Numbers, compute_change, read_numbers, read_spelled
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
@@ -95,18 +96,18 @@ class HiddenImages(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
         rows: dict[tuple[int, str], dict[int, list[_Array]]] = {}  # by client; each sum is of others
-        last: dict[tuple[int, str], str] = {}
+        last, spelled = dict[tuple[int, str], str](), dict[tuple[int, str], list[tuple[Kind, Numbers]]]()
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             whose = number_of(a.sender), message_of(a) if a.sender.index is None else ""
             arrays = [*_arrays(a, a.payload), *_arrays(a, _change(a, view), is_change=True)]
-            floats = [x for x in arrays if x.values.dtype.kind == "f"]
-            if a.round in newest and floats:
+            if a.round in newest and arrays:
                 last[whose] = a.id
-                rows.setdefault(whose, {}).setdefault(a.round, []).extend(floats)
+                rows.setdefault(whose, {}).setdefault(a.round, []).extend(arrays)
+                spelled.setdefault(whose, []).extend((find_kind(a), x) for x in read_spelled(a.payload))
         found = [_order(list(each.values())) for each in rows.values()]
-        layout = np.empty(len(found), object)
-        layout[:] = [of.layout for of in found]
+        layout, bytes_ = np.empty(len(found), object), np.empty(len(found), object)
+        layout[:], bytes_[:] = [of.layout for of in found], [spelled[k] for k in rows]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
             "client": np.array([client for client, _ in rows]),
@@ -118,6 +119,7 @@ class HiddenImages(Attack):
             "width": np.array([of.width for of in found]),
             "numbers": np.concatenate([of.numbers for of in found]),
             "layout": layout,
+            "spelled": bytes_,
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -228,7 +230,8 @@ class HiddenImages(Attack):
             unseen = truth.unseen(np.unique(owners).tolist())
             of_their_classes = unseen.images.only(np.isin(unseen.images.y, members.y))
             others = _sample_images(of_their_classes, most, rng)
-            reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners))
+            candidates = np.concatenate([people.x, others.x]) if len(people) else people.x
+            reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners), candidates)
             searches.append(_Search(reader, people, owners, whose, members, others))
         return searches
 
@@ -256,10 +259,8 @@ class _Search(NamedTuple):
     @property
     def candidates(self) -> Floats:
         """Everybody, and all others; nobody where the images are too large to stand there."""
-        x, sent = self.people.x, self.reader.sent
-        if not len(x) or x[0].size > sent.width * sent.rounds:
-            return x[:0]
-        return np.concatenate([x, self.others.x])
+        x, reader = self.people.x, self.reader
+        return reader.candidates if len(x) and x[0].size <= reader.sent.most else x[:0]
 
 
 class _Question(NamedTuple):
@@ -332,10 +333,10 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
 
 
 def _collect_messages(claim: Claim) -> list[SentNumbers]:
-    columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout"))
+    columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout", "spelled"))
     return [
-        SentNumbers(claim["numbers"][i:j], int(n), int(w), layout)
-        for i, j, n, w, layout in zip(*columns, strict=True)
+        SentNumbers(claim["numbers"][i:j], int(n), int(w), layout, spelled)
+        for i, j, n, w, layout, spelled in zip(*columns, strict=True)
     ]
 
 
@@ -398,7 +399,7 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _arrays(sent: Artifact, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
     is_summed = find_kind(sent) != sent.kind
-    return [_Array(sent.kind, name, np.asarray(payload[name]), is_change, is_summed) for name in sorted(payload)]
+    return [_Array(sent.kind, x.name, x.values, is_change, is_summed) for x in read_numbers(payload) if x.values.size]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
@@ -406,8 +407,7 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
     start = global_model(view, sent.round, sent) if sent.kind == Kind.LOCAL_MODEL else None
     if start is None or start.round != sent.round:
         return {}
-    known = {k: v for k, v in start.payload.items() if v.dtype.kind == "f"}
-    return {k: np.subtract(v, known[k]) for k, v in sent.payload.items() if k in known}
+    return compute_change(sent.payload, start.payload)
 
 
 def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,9 +147,10 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
             text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
             alarms.append(Alarm(check="examples", text=text))
-        with ThreadPoolExecutor(2) as pool:  # of the numbers as they are, and of their change
-            sent_here = [*read_numbers(a.payload), *read_spelled(a.payload)], read_numbers(_change(a, sent.received))
-            found = [x for some in pool.map(partial(find_records, records=own.x), sent_here) for x in some]
+        numbers, moved = [*read_numbers(a.payload), *read_spelled(a.payload)], read_numbers(_change(a, sent.received))
+        with ThreadPoolExecutor(2) as pool:
+            ways = pool.map(lambda way: find_records(way[0], own.x, disguised=way[1]), [(numbers, True), (moved, False)])
+            found = [x for some in ways for x in some]
         copied = {x.record for x in found if not x.how}
         if copied:
             text = f"{fmt.plural(len(copied), 'example')} can be read from {a.kind}"
