@@ -27,6 +27,7 @@ CLEARLY = 100.0  # times the least of 1 - correlation squared, below which anoth
 APART = 0.05  # of that measure, where another is another whatever the noise
 SAME = 1e-6  # of that measure, up to which two examples are copies of each other
 FLOOR = 1e-10  # of that measure: single precision
+TINY = 1e-30  # length of differences that are none
 CHUNK = 1 << 16
 TABLE = 1 << 20
 PAIRS = 1 << 12  # of stretches and examples that are compared at a time
@@ -105,10 +106,14 @@ def _measure_steps(values: NDArray[np.float32]) -> Iterator[NDArray[np.int32]]:
     """Of every stretch of WINDOW + 1 values [..., d] its differences, one after the other, over their length."""
     gaps = np.abs(np.diff(values))
     count = gaps.shape[-1] - WINDOW + 1
-    squares = np.cumsum(np.square(gaps, dtype=np.float64), axis=-1)
-    sums = np.concatenate([np.zeros((*squares.shape[:-1], 1)), squares], axis=-1)
-    length = np.sqrt(np.maximum(sums[..., WINDOW:] - sums[..., :-WINDOW], 0.0))
-    scale = np.divide(STEPS, length, out=np.zeros(length.shape), where=length > 0).astype(np.float32)
+    squares = np.square(gaps, dtype=np.float64)
+    length = squares[
+        ..., :count
+    ].copy()  # window by window: beside a large number the running sum has no digits left
+    for j in range(1, WINDOW):
+        length += squares[..., j : j + count]
+    np.sqrt(length, out=length)
+    scale = np.divide(STEPS, length, out=np.zeros(length.shape), where=length > TINY).astype(np.float32)
     for j in range(WINDOW):
         yield np.rint(gaps[..., j : j + count] * scale).astype(np.int32)
 
@@ -130,7 +135,7 @@ def _list_places(
     row: NDArray[np.int64],
     ways: Sequence[NDArray[np.float32]],
 ) -> list[tuple[int, int]]:
-    """Places at which the row beside them, of the layouts one after the other, begins; and its layout; in order."""
+    """Places at which the row beside them begins, of the layouts one after the other; and its layout, sorted."""
     n, d = ways[0].shape
     stretches = np.lib.stride_tricks.sliding_window_view(values, d)
     found = set[tuple[int, int]]()
@@ -145,7 +150,7 @@ def _list_places(
 
 
 def _find_owners(stretch: NDArray[np.float32], units: NDArray[np.float64]) -> list[int]:
-    """Whose place a stretch [d] is, of examples [n, d] that are centred and of length 1: one's, and of its copies."""
+    """Of which examples [n, d], centred and of length 1, a stretch [d] is the place: one and its copies, or none."""
     apart = 1 - (units @ _standardise(stretch[None])[0]) ** 2
     best = int(apart.argmin())
     least = min(CLEARLY * max(float(apart[best]), FLOOR), max(APART, float(apart[best])))

@@ -1,15 +1,16 @@
 """Payloads: all numbers of a message, whatever their type, container and layout, and whose records stand there.
 
-Numbers of any type are read, complex ones part by part. An array of bytes is what it may hold as well: text, lists
-of numbers in it, JSON, hexadecimal digits, base64; files of numpy, safetensors and pictures, archives of such; and
-numbers of every type in either order of bytes. Nothing is unpickled. What is recognised and not opened is named.
+Numbers of any type are read, complex ones part by part. An array of bytes is what it may hold as well: text,
+lists of numbers in it, JSON, hexadecimal digits, base64; files of numpy, safetensors and pictures, archives of
+such; and numbers of every type in either order of bytes. Nothing is unpickled. What is recognised and not
+opened is named.
 
-A record stands there where a stretch of numbers is the record at any scale, offset and sign, or value for value
-where it has few; row by row or column by column, turned, reversed, channels last; or written so that the numbers do
-not look like it: in the last bits of numbers, in the signs of zeros, in pieces of a row, or as all its values in an
-order that only its reader knows. It is that record's alone: no other of those looked for fits the place nearly as
-well, but for copies of it (copies.py). Bits and signs must be a whole record, a piece the very numbers of a row, an
-order all values; trained numbers are like none of these by chance.
+A record stands there where a stretch of numbers is the record at any scale, offset and sign, or value for
+value where it has few; row by row or column by column, turned, reversed, channels last; or written so that the
+numbers do not look like it: in the last bits of numbers, in the signs of zeros, in pieces of a row, or as all
+its values in an order that only its reader knows. It is that record's alone: no other of those looked for fits
+the place nearly as well, but for copies of it (copies.py). Bits and signs must be a whole record, a piece the
+very numbers of a row, an order all values; trained numbers are like none of these by chance.
 """
 
 import base64
@@ -42,7 +43,9 @@ LEVELS = 16  # grey levels of a record in last bits, at least: 10 million number
 ZEROS = 100_000  # of which signs are read, at most
 PIECE = 8  # neighbouring values that are a piece
 DIFFERENT = 3  # values of a piece that is no flat ground
-COMMON = 0.05  # share of numbers that are some record's: where there are more, numbers are on the records' own grid
+COMMON = (
+    0.05  # share of numbers that are some record's: where there are more, numbers are on the records' own grid
+)
 TRIED = 1000  # pieces that are looked for among the records, at most
 VALUES = 8  # different ones of a record that is known by them
 SAME = 1e-5  # of a standard deviation, by which sorted values may differ
@@ -52,7 +55,7 @@ PACKED = 2**32  # from which on a whole number is taken for several bytes
 DEPTH = 4  # containers within each other
 MOST_BYTES = 2**26  # that a container is unpacked to
 MOST_MEMBERS = 10_000  # of an archive
-VIEWS = ("<f2", "<f4", "<f8", ">f4", ">f8", "<i2", ">i2", "<i4", "bf2")
+VIEWS = ("<f2", "<f4", "<f8", "<c8", "<c16", ">f4", ">f8", "<i2", "<i4", "<i8", ">i2", ">i4", ">i8")
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\x00", b"MM\x00*")
 PACKERS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -104,7 +107,7 @@ def find_unopened(payload: Payload) -> dict[str, str]:
     }
 
 
-def compute_change(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]:
+def subtract_arrays(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]:
     """What arrays changed by from those of the same name and shape."""
     pairs = {n: (np.asarray(v), np.asarray(start[n])) for n, v in payload.items() if n in start}
     return {
@@ -115,9 +118,9 @@ def compute_change(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]:
 
 
 def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:
-    """Which of the records [n, ...] stand among the numbers, and how; `disguised`: also where they look otherwise."""
+    """Which of the records [n, ...] stand among the numbers; `disguised`: also where they look otherwise."""
     rows = np.ascontiguousarray(records, np.float32).reshape(len(records), -1)
-    arrays = [_make_small(x.values) for x in sent if x.values.size]
+    arrays = [make_small(x.values) for x in sent if x.values.size]
     if not arrays or not rows.size:
         return []
     plain = [*arrays, *(_turn(v) for v in arrays if v.ndim > 1 and v.shape[0] >= rows.shape[1])]
@@ -136,7 +139,7 @@ def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: b
 
 
 def list_layouts(records: Row) -> list[Row]:
-    """[n, d] each: records [n, ...] as they are and, of pictures, turned and with channels last; all reversed too."""
+    """[n, d] each: records [n, ...] as they are and, of pictures, turned, and channels last; all reversed too."""
     ways = [records]
     if records.ndim == 4:
         ways += [records.transpose(0, *axes) for axes in ((1, 3, 2), (2, 3, 1), (3, 2, 1))]
@@ -150,7 +153,7 @@ def list_layouts(records: Row) -> list[Row]:
     return found
 
 
-def _make_small(values: NDArray[Any]) -> Row:
+def make_small(values: NDArray[Any]) -> Row:
     """In single precision, without numbers that nothing can be computed with."""
     with np.errstate(all="ignore"):
         small = np.asarray(values, np.float32)
@@ -263,7 +266,7 @@ def _find_pieces(numbers: Row, rows: Row) -> set[int]:
 
 
 def _find_reordered(arrays: Sequence[Row], rows: Row) -> set[int]:
-    """Records all of whose values stand together where an array begins, whatever their order, scale and offset."""
+    """Records all of whose values stand together where an array begins, in any order, scale and offset."""
     d = rows.shape[1]
     varied = (np.diff(np.sort(rows, axis=1), axis=1) > 0).sum(axis=1) >= VALUES - 1
     sorted_rows = _sort_values(rows)
@@ -427,11 +430,11 @@ def _walk(told: Any, depth: int) -> Iterator[NDArray[Any] | str]:
 
 def _spell(data: bytes) -> Iterator[NDArray[Any]]:
     """Bytes as numbers of each type, from each place on at which one may begin."""
-    for kind in VIEWS:
-        size = int(kind[-1])
-        for begin in range(size):
-            part = data[begin : begin + (len(data) - begin) // size * size]
-            if kind == "bf2":
-                yield (np.frombuffer(part, "<u2").astype(np.uint32) << 16).view(np.float32)
-            elif part:
-                yield np.frombuffer(part, kind)
+    for kind in map(np.dtype, VIEWS):
+        for begin in range(min(kind.itemsize, len(data) - kind.itemsize + 1)):
+            values = np.frombuffer(data, kind, (len(data) - begin) // kind.itemsize, begin)
+            yield from (values.real, values.imag) if kind.kind == "c" else (values,)
+    for begin in range(2):  # bfloat16, the upper half of a float32
+        yield (np.frombuffer(data, "<u2", (len(data) - begin) // 2, begin).astype(np.uint32) << 16).view(
+            np.float32
+        )

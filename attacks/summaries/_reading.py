@@ -1,7 +1,7 @@
 """What a client sent, or several in a sum, as images are looked for in it, and are planted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,8 @@ from fedaudit.attacks.summaries._stretches import EXACT, find_stretch, fits
 from fedaudit.attacks.summaries._where import Segment, find_place
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.side_by_side import collect
+
+NOBODY = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,11 @@ class Reader:
 
     sent: SentNumbers
     mixtures: Sequence[ImageMixtures]  # of what others than one client put into it, each with other noise
-    candidates: Floats | None = None  # everybody who is looked for, each told from all others
+    candidates: Floats = field(default_factory=lambda: NOBODY)  # each told from all others
 
     @classmethod
     def from_message(
-        cls, sent: SentNumbers, client: int, known: Images | None, people: int, candidates: Floats | None = None
+        cls, sent: SentNumbers, client: int, known: Images | None, people: int, candidates: Floats = NOBODY
     ) -> "Reader":
         """`known`: images like those of so many people behind it; None without any.
 
@@ -109,13 +111,11 @@ class Reader:
         fit = np.array([float(key in stand) for key in _list_keys(images)])
         if not _are_pictures(images):  # rows of a table are like each other at any scale
             return fit
-        return np.maximum(fit, fits(self.sent.numbers, images, self.sent.rounds, self.sent.width))
+        return np.asarray(np.maximum(fit, fits(self.sent.numbers, images, self.sent.rounds, self.sent.width)))
 
     @cached_property
     def _standing(self) -> dict[Kind, set[bytes]]:
         """Which candidates stand in messages of each kind, and are told from all others."""
-        if self.candidates is None or not len(self.candidates):
-            return {}
         keys = _list_keys(self.candidates)
         return {
             kind: {keys[x.record] for x in find_records(arrays, self.candidates) if x.how != PIECES}

@@ -1,16 +1,19 @@
-"""Hidden images: does an image of the client's stand somewhere among the numbers that it sends?
+"""Hidden records: does an image, a row of a table or a text of the client's stand somewhere in what it sends?
 
-A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the last
-bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in a
-round is read as one row of numbers, of a model also what the client changed in it: as they are, by their last 2
-to 8 bits and by their signs. Pieces that stand at one place in successive rounds
-are put together. A candidate image is held against every stretch of as many numbers by the normalised
-correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
-offset and sign; what few bits count also against the image in as few grey levels. No image of nobody's fits all
-but exactly (EXACT), so that a member that does stands there: the record or an affine copy of it is in the
-message. This is asked of every example of every client, over all rounds that were recorded. A sum of uploads is
-read as the only message of all its clients: of an image that one of them wrote a part is left in it, which is
-compared in the units of what everybody's examples make of the sum (_mixtures.py).
+A client's code may write a record into what is called a bias, a row of the last layer, a mean, a metric or a
+note, or into the last bits or the signs of weights; nothing of what the numbers are called says so. So all
+that a client sends in a round is read (evaluation/payloads.py), whatever its type, container and layout, of a
+model also what the client changed in it. A candidate stands there where a place is the record, at any scale,
+offset and sign, and no other candidate, member or not, fits it nearly as well. This is asked of every example
+of every client, over all rounds that were recorded. A sum of uploads is read as the only message of all its
+clients: of an image that one of them wrote a part is left in it, which is compared in the units of what
+everybody's examples make of the sum (_mixtures.py).
+
+Images are also held against every stretch of as many numbers by the normalised correlation (Lewis. Fast
+normalized cross-correlation. Vision Interface 1995; here of rows): numbers as they are, by their last 2 to 8
+bits and by their signs; what few bits count also against the image in as few grey levels. Pieces that stand at
+one place in successive rounds are put together. No image of nobody's fits all but exactly (EXACT), so that a
+member that does stands there.
 
 An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
 member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
@@ -18,9 +21,9 @@ class means and the means of the members. That gradients and prototypes resemble
 The planted leak is the client's own message with one of its images written over some of it; the negative control
 takes half of the non-members for members.
 
-Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
-end, how many such rounds of how many numbers, rounds, width, the newest artifact, and objects: layout, which
-arrays the numbers are of, and spelled, what bytes spell as other numbers [k].
+Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client,
+begin, end, how many such rounds of how many numbers, rounds, width, the newest artifact, and objects: layout,
+which arrays the numbers are of, and spelled, what bytes spell as other numbers [k].
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +34,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth, Unseen
+from fedaudit.attacks.attack import (
+    MODALITIES,
+    Attack,
+    Card,
+    Claim,
+    Effort,
+    Floats,
+    Images,
+    Knowledge,
+    Truth,
+    Unseen,
+)
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
-from fedaudit.attacks.evaluation.payloads import Numbers, compute_change, read_numbers, read_spelled
+from fedaudit.attacks.evaluation.payloads import Numbers, read_numbers, read_spelled, subtract_arrays
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
@@ -68,20 +82,21 @@ READ = (
 
 class HiddenImages(Attack):
     card = Card(
-        title="Images hidden in numbers",
+        title="Records hidden in numbers",
         source="Lewis, Vision Interface 1995, eq. 2 and 5, over all stretches and readings of a message",
         aim=Aim.EXFILTRATION,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(*READ, Kind.GLOBAL_MODEL, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL,),
-        learns="one of the images behind a message, which stands among its numbers",
-        does_not_show="images in pieces of unequal length, in pieces in low bits or signs, "
-        "at places that move from round to round, enciphered, or written in another order",
+        modality=MODALITIES,
+        learns="one of the records behind a message, which stands among its numbers, texts or bytes",
+        does_not_show="records in pieces of unequal length, in pieces in low bits or signs, "
+        "at places that move from round to round, enciphered, or in another order in the midst of others",
         control="",  # planted in measure()
         any_numbers=True,
         rounds="all",
-        remedy="look for an image in what the client's code writes into its messages; noise and rounding destroy "
+        remedy="look for a record in what the client's code writes into its messages; noise and rounding destroy "
         "one that is hidden",
         effort=Effort(seconds=15.0, grows=("parameters", "clients", "pixels")),
     )
@@ -211,7 +226,7 @@ class HiddenImages(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _messages(view):
-            return "no client sends numbers that an image could stand in"
+            return "no client sends numbers that a record could stand in"
         return ""
 
     @cached_property
@@ -399,7 +414,9 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _arrays(sent: Artifact, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
     is_summed = find_kind(sent) != sent.kind
-    return [_Array(sent.kind, x.name, x.values, is_change, is_summed) for x in read_numbers(payload) if x.values.size]
+    return [
+        _Array(sent.kind, x.name, x.values, is_change, is_summed) for x in read_numbers(payload) if x.values.size
+    ]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
@@ -407,7 +424,7 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
     start = global_model(view, sent.round, sent) if sent.kind == Kind.LOCAL_MODEL else None
     if start is None or start.round != sent.round:
         return {}
-    return compute_change(sent.payload, start.payload)
+    return subtract_arrays(sent.payload, start.payload)
 
 
 def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:

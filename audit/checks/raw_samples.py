@@ -91,7 +91,7 @@ def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:
-    """How many of these examples stand in a message, however they are written and whatever else is sent beside."""
+    """How many of these examples stand in a message, however they are written and whatever stands beside."""
     found = find_records([*read_numbers(sent.payload), *read_spelled(sent.payload)], own.x)
     return min(len({x.record for x in found}), count_rows(sent))
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.payloads import (
     Payload,
-    compute_change,
     find_records,
     find_unopened,
     read_numbers,
     read_spelled,
+    subtract_arrays,
 )
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.checks.hidden_texts import begin_texts, count_standing
@@ -147,9 +147,14 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
             text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
             alarms.append(Alarm(check="examples", text=text))
-        numbers, moved = [*read_numbers(a.payload), *read_spelled(a.payload)], read_numbers(_change(a, sent.received))
+        numbers, moved = (
+            [*read_numbers(a.payload), *read_spelled(a.payload)],
+            read_numbers(_change(a, sent.received)),
+        )
         with ThreadPoolExecutor(2) as pool:
-            ways = pool.map(lambda way: find_records(way[0], own.x, disguised=way[1]), [(numbers, True), (moved, False)])
+            ways = pool.map(
+                lambda way: find_records(way[0], own.x, disguised=way[1]), [(numbers, True), (moved, False)]
+            )
             found = [x for some in ways for x in some]
         copied = {x.record for x in found if not x.how}
         if copied:
@@ -165,7 +170,9 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
                 text = f"{fmt.plural(len(left), 'example')} can be read from {a.kind}, {how}"
                 alarms.append(Alarm(check="examples", text=text))
         for name, what in find_unopened(a.payload).items():
-            alarms.append(Alarm(check="examples", text=f"{a.kind}/{name} holds {what}, which nothing can be read from"))
+            alarms.append(
+                Alarm(check="examples", text=f"{a.kind}/{name} holds {what}, which nothing can be read from")
+            )
     return alarms
 
 
@@ -222,7 +229,7 @@ def _change(a: Artifact, received: Payload) -> Payload:
     """What a model changed; nothing of a kind that is no model, or where it began with is not known."""
     if a.kind not in UPDATES or a.kind in DELTAS:
         return {}
-    return compute_change(a.payload, received)
+    return subtract_arrays(a.payload, received)
 
 
 def _check_counts(sent: Outgoing, own: Arrays, noised: frozenset[Kind]) -> list[Alarm]:

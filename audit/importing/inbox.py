@@ -21,6 +21,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
+from fedaudit.attacks.evaluation.payloads import find_unopened
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
@@ -125,6 +126,9 @@ def take_in(
                     data = save(settled)
                     line = line | {"sha256": sha256(data).hexdigest()}
                 taken.messages += 1
+                for key, what in find_unopened(settled).items():
+                    taken.errors.append(f"{name}: {key} holds {what}, which is not read")
+                    _count_lost({**line, "bytes": sizes[key]}, traffic, besides)
             line = line | {"bytes": sum(sizes.values())}  # as they are, whatever was said of them
             log.attach(out / f"{name}.safetensors", data)
             traffic.add(line, sizes)
@@ -135,9 +139,7 @@ def take_in(
             taken.nodes[line["party"]] = line["node"]
         elif "error" in line:
             taken.errors.append(str(line["error"])[:300])
-            if lost := _find_lost(line):
-                for counted in (traffic, besides):
-                    counted.add(lost, {f"{UNKNOWN}/": lost["bytes"]})
+            _count_lost(line, traffic, besides)
         else:
             taken.recorder = str(line.get("recorder", ""))[:40]
         if "format" not in line:
@@ -201,12 +203,18 @@ def _set_aside(
     return unread, {f"{name(key.partition('/')[0])}/{key}": size for key, size in sizes.items()}
 
 
+def _count_lost(line: Mapping[str, Any], *counts: "_Counted") -> None:
+    if lost := _find_lost(line):
+        for counted in counts:
+            counted.add(lost, {f"{UNKNOWN}/": lost["bytes"]})
+
+
 def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
     """What an error line says is missing, as a message of which nothing was kept; nothing where nothing crossed.
 
     A recorder that does not say what is missing lost a client's message.
     """
-    if line.get("bytes") == 0:
+    if "error" in line and line.get("bytes") == 0:
         return {}
     sender = str(line.get("sender", Role.CLIENT))
     lost: dict[str, Any] = {"round": 0, "channel": Channel.UPLINK, "seen_by": [Role.SERVER], "bytes": 0}

@@ -151,14 +151,14 @@ class Recorder:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """The numbers of a tensor; those of a type that numpy has not, such as bfloat16, as float32, which is exact."""
+    """The numbers of a tensor; of a type that numpy has not, such as bfloat16, as float32, which is exact."""
     tensor = tensor.detach().cpu().contiguous()
     is_short = tensor.is_floating_point() and tensor.element_size() <= 2 and tensor.dtype != torch.float16
     return np.asarray((tensor.float() if is_short else tensor).numpy())
 
 
 def load_arrays(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file as `to_numpy` gives them; raises SafetensorError, ValueError or KeyError."""
+    """The arrays of a safetensors file, as `to_numpy` gives them; raises SafetensorError and ValueError."""
     try:
         return dict(load_bytes(data))
     except KeyError:

@@ -2,12 +2,13 @@
 
     python fedaudit_recorder.py CHECKPOINTS INBOX [CLIENTS]
 
-CHECKPOINTS holds round_0.npz, round_1.npz, ... (or .safetensors, or .pt or .ckpt with a state_dict, which may stand
-among other things, as Lightning writes it): the model that round K began with, or the last one. Runs where they
-were made: a .pt is loaded there, by torch with `weights_only`. What cannot be read is an error line of the inbox.
-CLIENTS, where given, is how many clients trained in every round; each model after the first is then recorded as
-made of all their examples, client-0 to client-(CLIENTS - 1), which is yours to know. No upload is in such an
-inbox: what the models leak to everybody who gets them can be audited, what the server reads of a client cannot.
+CHECKPOINTS holds round_0.npz, round_1.npz, ... (or .safetensors, or .pt or .ckpt with a state_dict, which may
+stand among other things, as Lightning writes it): the model that round K began with, or the last one. Runs
+where they were made: a .pt is loaded there, by torch with `weights_only`. What cannot be read is an error line
+of the inbox. CLIENTS, where given, is how many clients trained in every round; each model after the first is
+then recorded as made of all their examples, client-0 to client-(CLIENTS - 1), which is yours to know. No
+upload is in such an inbox: what the models leak to everybody who gets them can be audited, what the server
+reads of a client cannot.
 """
 
 import re
@@ -44,7 +45,7 @@ def arrays(path: Path) -> dict[str, Any]:
 
 def find_state(found: Any) -> dict[str, Any]:
     """The largest mapping of names to tensors in what was saved, at any depth; raises ValueError without any."""
-    left, best = [found], {}
+    left, best = [found], dict[str, Any]()
     while left:
         here = left.pop()
         if isinstance(here, Mapping):

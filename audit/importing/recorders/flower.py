@@ -67,10 +67,14 @@ def _content(message: Any, model: str) -> dict[str, dict[str, Any]]:
         else:
             kinds.setdefault(name_kind(whose, name), {}).update(arrays)
     for part in (content.metric_records, content.config_records):
-        for key, value, where in ((k, v, f"{name}.{k}") for name, record in part.items() for k, v in record.items()):
+        for key, value, where in (
+            (k, v, f"{name}.{k}") for name, record in part.items() for k, v in record.items()
+        ):
             if action == TRAIN and not down and _is_number(value) and key in COUNTS:
                 kinds["num_examples"] = {"count": np.int64(value)}
-            elif action == TRAIN and not down and _is_number(value) and "loss" in key and "local_loss" not in kinds:
+            elif (
+                action == TRAIN and not down and _is_number(value) and "loss" in key and "local_loss" not in kinds
+            ):
                 kinds["local_loss"] = {"loss": np.float32(value)}  # a client's loss on its own data
             elif not (down and key in ROUND):
                 kinds.setdefault(rest, {})[where] = value
@@ -129,7 +133,11 @@ class GridTap(Grid):  # type: ignore[misc]
             groups.setdefault(id(message.content), []).append(message)
         for group in groups.values():
             self._inbox.safely(
-                "a message", partial(self._send, round, group, len(group) == len(sent)), channel="downlink", sender="server", seen_by=["client"]
+                "a message",
+                partial(self._send, round, group, len(group) == len(sent)),
+                channel="downlink",
+                sender="server",
+                seen_by=["client"],
             )
         return int(round)
 

@@ -28,7 +28,12 @@ KINDS = {DataKind.WEIGHTS: "local_model", DataKind.WEIGHT_DIFF: "model_delta"}
 CONTROLS = {"scaffold_c_diff": "control_delta", "scaffold_c_global": "control_global"}  # SCAFFOLD's names -> kind
 MODEL = "__model_weights__"  # in a collection: the model beside its controls
 HEADERS = "__headers__"  # of a message, with NVFlare's own under __NAME__
-OWN = ("current_round", "start_round", "num_rounds", "fl_client")  # that it writes besides; the last never crosses
+OWN = (
+    "current_round",
+    "start_round",
+    "num_rounds",
+    "fl_client",
+)  # that it writes besides; the last never crosses
 UNTRAINED = ("validate", "submit_model")  # tasks that carry a site's model to be evaluated by others
 
 

@@ -5,13 +5,13 @@
     inbox.message(0, "uplink", inbox.client("hospital-7"), ["server"],
                   {"local_model": {...}, "num_examples": {"count": 120}})
 
-Record what the server received, after all filters of the clients. A value may be an array, a tensor, a number, a
-text, bytes, or lists and mappings of such: each becomes arrays, texts and bytes those of their bytes. A message is a file written aside and renamed,
-then its line in manifest.jsonl: whatever kills the process, a line stands for a whole file. Nothing is raised
-into the training: what cannot be recorded is logged and stands in the manifest with its name and size. Several processes of one
-machine may write to one folder, which its user alone may open. At a site, `approve` asks a command such as
-`fedaudit tools guard` before anything leaves, and is the one thing that raises. The format is
-docs/artifact-format.md of fedaudit.
+Record what the server received, after all filters of the clients. A value may be an array, a tensor, a number,
+a text, bytes, or lists and mappings of such: each becomes arrays, texts and bytes those of their bytes. A
+message is a file written aside and renamed, then its line in manifest.jsonl: whatever kills the process, a
+line stands for a whole file. Nothing is raised into the training: what cannot be recorded is logged and stands
+in the manifest with its name and size. Several processes of one machine may write to one folder, which its
+user alone may open. At a site, `approve` asks a command such as `fedaudit tools guard` before anything leaves,
+and is the one thing that raises. The format is docs/artifact-format.md of fedaudit.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.E
 def list_arrays(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The arrays that hold a value, by name; what no array can hold comes as it is.
 
-    What a mapping holds is named after it, NAME.KEY; a list is one array where its items are numbers of one shape,
-    one text of a line for each where they are texts, and else one array for each item, NAME.0, NAME.1, ...
+    What a mapping holds is named after it, NAME.KEY; a list is one array where its items are numbers of one
+    shape, one text of a line for each where they are texts, and else an array an item, NAME.0, NAME.1, ...
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():
@@ -66,7 +66,11 @@ def list_arrays(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, np.ndarray) and value.dtype.names:
             for key in value.dtype.names:
                 yield from list_arrays(value[key], f"{name}.{key}")
-        elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "OUS" and value.tolist() is not value:
+        elif (
+            isinstance(value, np.ndarray | np.generic)
+            and value.dtype.kind in "OUS"
+            and value.tolist() is not value
+        ):
             yield from list_arrays(value.tolist(), name)
         elif isinstance(value, int):  # longer than 64 bits
             yield from list_arrays(str(value), name)
@@ -152,9 +156,7 @@ class Inbox:
         """
         way = {"round": int(round), "channel": channel, "sender": sender, "seen_by": list(seen_by)}
         done = self.safely(
-            f"a message of {sender} in round {round}",
-            lambda: self._message(way, kinds, receivers, more),
-            **way,
+            f"a message of {sender} in round {round}", lambda: self._message(way, kinds, receivers, more), **way
         )
         return done is True
 
@@ -209,7 +211,11 @@ class Inbox:
         return f"client/{self._parties[node]}"
 
     def _message(
-        self, way: Mapping[str, Any], kinds: Mapping[str, Arrays], receivers: Sequence[str], more: Mapping[str, Any]
+        self,
+        way: Mapping[str, Any],
+        kinds: Mapping[str, Arrays],
+        receivers: Sequence[str],
+        more: Mapping[str, Any],
     ) -> bool:
         round, channel, sender = (way[key] for key in ("round", "channel", "sender"))
         arrays: dict[str, Any] = {}

@@ -100,18 +100,28 @@ def uplinks(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_lists_texts_and_bytes_of_metrics_and_configs_are_kept(hook: Hook, tmp_path: Path) -> None:
     sent = message("train", 5, config={"server-round": 1})
-    sent.content.metric_records = {"m": {"num-examples": 7, "train_loss": 0.5, "val_loss": 2.0, "counts": [5, 7, 0]}}
-    sent.content.config_records = {"c": {"server-round": 1}, "note": {"raw": b"\x00\x10", "city": "Bern", "tags": ["a", "b"]}}
+    sent.content.metric_records = {
+        "m": {"num-examples": 7, "train_loss": 0.5, "val_loss": 2.0, "counts": [5, 7, 0]}
+    }
+    sent.content.config_records = {
+        "c": {"server-round": 1},
+        "note": {"raw": b"\x00\x10", "city": "Bern", "tags": ["a", "b"]},
+    }
     (line,) = uplinks(record(hook, tmp_path, [[sent]]))
     found = arrays(tmp_path, line)
     assert found["num_examples/count"] == 7 and found["local_loss/loss"] == 0.5
     assert found["client:records/m.val_loss"] == 2.0 and found["client:records/m.counts"] == [5, 7, 0]
     assert found["client:records/note.raw"] == [0, 16]
-    assert bytes(found["client:records/note.city"]) == b"Bern" and bytes(found["client:records/note.tags"]) == b"a\nb"
+    assert (
+        bytes(found["client:records/note.city"]) == b"Bern"
+        and bytes(found["client:records/note.tags"]) == b"a\nb"
+    )
 
 
 @pytest.mark.parametrize("action", ["evaluate", "query.histogram", "get_properties", "get_parameters"])
-def test_answers_to_every_action_are_kept_in_the_round_that_is_on(action: str, hook: Hook, tmp_path: Path) -> None:
+def test_answers_to_every_action_are_kept_in_the_round_that_is_on(
+    action: str, hook: Hook, tmp_path: Path
+) -> None:
     sent = [[message(action, 5)], [message("train", 5, value=1)], [message(action, 5, value=2)]]
     lines = uplinks(record(hook, tmp_path, sent))
     kind = "client:" + action.partition(".")[0]

@@ -115,7 +115,9 @@ def test_models_that_others_evaluate_are_no_training(tap: Any, tmp_path: Path) -
 
 
 def test_statistics_metadata_and_headers_are_kept(tap: Any, tmp_path: Path) -> None:
-    counts = Dxo(data_kind="STATISTICS", data={"histogram": {"age": [1, 0, 2]}, "count": 3}, meta={"site": "Bern"})
+    counts = Dxo(
+        data_kind="STATISTICS", data={"histogram": {"age": [1, 0, 2]}, "count": 3}, meta={"site": "Bern"}
+    )
     up = Shareable(DXO=counts, note=b"\x01\x02", __headers__={"hint": "x", "__topic__": "t", "start_round": 0})
     assert record(tap, tmp_path, RESULT, up) == [{"client:records"}]
     found = {name.removeprefix("client:records/"): value for name, value in arrays(tmp_path).items()}

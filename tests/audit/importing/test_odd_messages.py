@@ -108,7 +108,10 @@ ODD: dict[str, tuple[Change, str]] = {
     "infinity": (put_all(np.inf), "holds NaN or infinity"),
     "too long for a length": (put_all(3e38), "holds 3e+38"),
     "too long for 32 bits": (put_all(1e300, "f8"), "holds 1e+300"),
-    "a name that turns its line around": (put("\u202egpj", np.zeros(1, "f4")), "local_model holds '_gpj' [1], and"),
+    "a name that turns its line around": (
+        put("\u202egpj", np.zeros(1, "f4")),
+        "local_model holds '_gpj' [1], and",
+    ),
     "a count below nothing": (put("count", np.array(-5), COUNT), "num_examples says -5 in 'count'"),
     "a count beyond everybody": (put("count", np.array(2**62), COUNT), "num_examples says 4.61169e+18"),
     "half an example": (put("count", np.array(40.5), COUNT), "num_examples says 40.5"),
@@ -293,7 +296,9 @@ def test_bfloats_of_one_client_are_read(tmp_path: Path) -> None:
 def test_what_a_recorder_could_not_keep_stays_open_unless_nothing_crossed(tmp_path: Path) -> None:
     inbox = write(tmp_path, put("head.bias", np.zeros(10, "f4")))
     with open(inbox / MANIFEST, "a") as file:
-        file.write('{"error":"client:records/note of client/1: TypeError","bytes":56,"round":1,"sender":"client/1"}\n')
+        file.write(
+            '{"error":"client:records/note of client/1: TypeError","bytes":56,"round":1,"sender":"client/1"}\n'
+        )
         file.write('{"error":"the answer of node 5: out of memory","bytes":0}\n')
     run, _, found = take(tmp_path, inbox)
     assert len(found.errors) == 2
