@@ -150,7 +150,7 @@ def _list_places(
 
 
 def _find_owners(stretch: NDArray[np.float32], units: NDArray[np.float64]) -> list[int]:
-    """Of which examples [n, d], centred and of length 1, a stretch [d] is the place: one and its copies, or none."""
+    """Of which examples [n, d], centred, of length 1, a stretch [d] is the place: one and its copies, or none."""
     apart = 1 - (units @ _standardise(stretch[None])[0]) ** 2
     best = int(apart.argmin())
     least = min(CLEARLY * max(float(apart[best]), FLOOR), max(APART, float(apart[best])))

@@ -88,13 +88,13 @@ def read_numbers(payload: Payload) -> list[Numbers]:
 
 
 def read_spelled(payload: Payload) -> list[Numbers]:
-    """What the bytes of a message spell as numbers of other types, from every place on."""
-    return [
-        Numbers(x.name, values)
-        for x in read_numbers(payload)
-        if _is_bytes(x.values)
-        for values in _spell(np.ascontiguousarray(x.values).tobytes())
-    ]
+    """What the bytes of a message spell as numbers of other types, from every place on; each type by itself."""
+    found = dict[str, list[Numbers]]()
+    for x in read_numbers(payload):
+        if _is_bytes(x.values):
+            for way, values in _spell(np.ascontiguousarray(x.values).tobytes()):
+                found.setdefault(way, []).append(Numbers(x.name, values))
+    return [x for same in found.values() for x in same]
 
 
 def find_unopened(payload: Payload) -> dict[str, str]:
@@ -117,6 +117,12 @@ def subtract_arrays(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]
     }
 
 
+def find_in_payload(payload: Payload, records: NDArray[Any]) -> list[Standing]:
+    """Which of the records [n, ...] stand in a message, and how."""
+    found = find_records(read_numbers(payload), records)
+    return found + find_records(read_spelled(payload), records, disguised=False)
+
+
 def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:
     """Which of the records [n, ...] stand among the numbers; `disguised`: also where they look otherwise."""
     rows = np.ascontiguousarray(records, np.float32).reshape(len(records), -1)
@@ -132,7 +138,7 @@ def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: b
     ways = {
         LAST_BITS: _find_in_bits(numbers, rows),
         SIGNS: _find_in_signs(numbers, rows),
-        PIECES: _find_pieces(numbers, rows),
+        PIECES: _find_pieces(np.concatenate([np.append(v, np.float32(np.nan)) for v in arrays]), rows),
         ORDER: _find_reordered([v.ravel() for v in arrays], rows),
     }
     return found + [Standing(record, how) for how, some in ways.items() for record in sorted(some)]
@@ -173,7 +179,7 @@ def _find_plain(arrays: Sequence[Row], layouts: Sequence[Row]) -> Iterator[Stand
     for copy in copies:
         k = int(np.searchsorted(starts, copy.begin, side="right")) - 1
         is_row = arrays[k].ndim == 2 and arrays[k].shape[1] == size and (copy.begin - starts[k]) % size == 0
-        yield Standing(copy.example, is_row=is_row)
+        yield Standing(copy.example, is_row=bool(is_row))
 
 
 # Records of few values
@@ -428,13 +434,13 @@ def _walk(told: Any, depth: int) -> Iterator[NDArray[Any] | str]:
         yield np.array(numbers)
 
 
-def _spell(data: bytes) -> Iterator[NDArray[Any]]:
-    """Bytes as numbers of each type, from each place on at which one may begin."""
+def _spell(data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Bytes as numbers of each type, from each place on at which one may begin, and which type and place."""
     for kind in map(np.dtype, VIEWS):
         for begin in range(min(kind.itemsize, len(data) - kind.itemsize + 1)):
             values = np.frombuffer(data, kind, (len(data) - begin) // kind.itemsize, begin)
-            yield from (values.real, values.imag) if kind.kind == "c" else (values,)
+            parts = (values.real, values.imag) if kind.kind == "c" else (values,)
+            yield from ((f"{kind}{begin}.{k}", part) for k, part in enumerate(parts))
     for begin in range(2):  # bfloat16, the upper half of a float32
-        yield (np.frombuffer(data, "<u2", (len(data) - begin) // 2, begin).astype(np.uint32) << 16).view(
-            np.float32
-        )
+        halves = np.frombuffer(data, "<u2", (len(data) - begin) // 2, begin)
+        yield f"bfloat16{begin}", (halves.astype(np.uint32) << 16).view(np.float32)

@@ -40,10 +40,15 @@ class SentNumbers:
         return max([self.width * self.rounds, *(x.values.size for _, x in self.spelled)])
 
     def list_arrays(self) -> dict[Kind, list[Numbers]]:
-        """All arrays by the kind of their message, and what bytes spell."""
+        """All arrays by the kind of their message."""
         found: dict[Kind, list[Numbers]] = {kind: [] for kind in self.kinds}
         for s in self.layout:
             found[s.crossed].append(Numbers(s.name, self.numbers[s.begin : s.end].reshape(s.shape)))
+        return found
+
+    def list_spelled(self) -> dict[Kind, list[Numbers]]:
+        """What bytes spell, by the kind of their message."""
+        found: dict[Kind, list[Numbers]] = {}
         for kind, numbers in self.spelled:
             found.setdefault(kind, []).append(numbers)
         return found
@@ -116,11 +121,12 @@ class Reader:
     @cached_property
     def _standing(self) -> dict[Kind, set[bytes]]:
         """Which candidates stand in messages of each kind, and are told from all others."""
-        keys = _list_keys(self.candidates)
-        return {
-            kind: {keys[x.record] for x in find_records(arrays, self.candidates) if x.how != PIECES}
-            for kind, arrays in self.sent.list_arrays().items()
-        }
+        keys, found = _list_keys(self.candidates), dict[Kind, set[bytes]]()
+        for disguised, arrays in ((True, self.sent.list_arrays()), (False, self.sent.list_spelled())):
+            for kind, some in arrays.items():
+                there = find_records(some, self.candidates, disguised=disguised)
+                found.setdefault(kind, set()).update(keys[x.record] for x in there if x.how != PIECES)
+        return found
 
     def find_stretch(self, image: Floats) -> int | None:
         """Where the stretch begins that is the image, or that it fits best in a mixture; None: nowhere."""

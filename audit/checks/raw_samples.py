@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.evaluation.payloads import find_records, read_numbers, read_spelled
+from fedaudit.attacks.evaluation.payloads import find_in_payload
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
@@ -92,8 +92,7 @@ def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
 
 def count_equal(sent: Artifact, own: Arrays) -> int:
     """How many of these examples stand in a message, however they are written and whatever stands beside."""
-    found = find_records([*read_numbers(sent.payload), *read_spelled(sent.payload)], own.x)
-    return min(len({x.record for x in found}), count_rows(sent))
+    return min(len({x.record for x in find_in_payload(sent.payload, own.x)}), count_rows(sent))
 
 
 def count_rows(sent: Artifact) -> int:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.payloads import (
     Payload,
+    Standing,
+    find_in_payload,
     find_records,
     find_unopened,
     read_numbers,
-    read_spelled,
     subtract_arrays,
 )
 from fedaudit.audit.attestation import envelope
@@ -147,15 +148,9 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
             text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
             alarms.append(Alarm(check="examples", text=text))
-        numbers, moved = (
-            [*read_numbers(a.payload), *read_spelled(a.payload)],
-            read_numbers(_change(a, sent.received)),
-        )
         with ThreadPoolExecutor(2) as pool:
-            ways = pool.map(
-                lambda way: find_records(way[0], own.x, disguised=way[1]), [(numbers, True), (moved, False)]
-            )
-            found = [x for some in ways for x in some]
+            moved = pool.submit(_find_in_change, a, sent.received, own)
+            found = find_in_payload(a.payload, own.x) + moved.result()
         copied = {x.record for x in found if not x.how}
         if copied:
             text = f"{fmt.plural(len(copied), 'example')} can be read from {a.kind}"
@@ -217,6 +212,10 @@ def is_of_rank_one(change: NDArray[Any], sent: NDArray[Any]) -> bool:
     moved = (rows > 1e-6 * rows.max()).sum(), (np.abs(row) > 1e-3 * np.abs(row).max()).sum()
     is_flat = float(row.std()) <= RANK_ONE * float(np.abs(row).max())  # an input that tells nothing
     return bool(min(moved) >= LEAST_ROWS) and not is_flat
+
+
+def _find_in_change(a: Artifact, received: Payload, own: Arrays) -> list[Standing]:
+    return find_records(read_numbers(_change(a, received)), own.x, disguised=False)
 
 
 def _count_texts(a: Artifact, received: Payload, own: Arrays) -> int:

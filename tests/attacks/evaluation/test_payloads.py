@@ -14,13 +14,7 @@ from PIL import Image
 from safetensors.numpy import save
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 
-from fedaudit.attacks.evaluation.payloads import (
-    find_records,
-    find_unopened,
-    read_numbers,
-    read_spelled,
-    subtract_arrays,
-)
+from fedaudit.attacks.evaluation.payloads import find_in_payload, find_unopened, subtract_arrays
 
 IMAGES = (load_digits().images[:40, None] / 16).astype(np.float32)
 IMAGE = IMAGES[3]
@@ -36,7 +30,7 @@ DTYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8"
 
 def find(values: Any, records: np.ndarray[Any, Any] = IMAGES) -> set[int]:
     payload = {"a": WEIGHTS, "b": np.asarray(values), "c": WEIGHTS[::-1].copy()}
-    return {x.record for x in find_records([*read_numbers(payload), *read_spelled(payload)], records)}
+    return {x.record for x in find_in_payload(payload, records)}
 
 
 def as_bytes(data: bytes) -> np.ndarray[Any, Any]:
