@@ -161,7 +161,7 @@ def load_arrays(data: bytes) -> dict[str, NDArray[Any]]:
     """The arrays of a safetensors file, as `to_numpy` gives them; raises SafetensorError and ValueError."""
     try:
         return dict(load_bytes(data))
-    except KeyError:
+    except KeyError:  # a type that numpy has not
         return {name: to_numpy(tensor) for name, tensor in load_tensors(data).items()}
 
 

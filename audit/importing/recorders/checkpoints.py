@@ -34,7 +34,7 @@ def arrays(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         try:
             return dict(load_file(path))
-        except KeyError:  # a type that numpy has not
+        except (AttributeError, KeyError, TypeError):  # a type that numpy has not
             from safetensors.torch import load_file as load_tensors
 
             return dict(load_tensors(path))
