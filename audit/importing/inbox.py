@@ -72,6 +72,7 @@ def take_in(
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
     prototypes: Sequence[PrototypeArrays] = (),
+    tied: Mapping[str, str] | None = None,
     stated: Mapping[str, int] | None = None,
     noised: Collection[Kind] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -85,6 +86,7 @@ def take_in(
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
         prototypes: Open kinds that are stated to be prototypes, with their arrays.
+        tied: Array of the network -> the one of which it is another name, so that one of the two may be sent.
         stated: Sizes by the letters that shapes of kinds have (fl/kinds.py), such as C, the number of classes.
         noised: Kinds whose numbers are said to be noised.
         progress: Called with the messages that were read, and with how many there are.
@@ -92,7 +94,7 @@ def take_in(
     Raises UserError for the first thing that is not what a recorder leaves.
     """
     limits, taken = limits or InboxLimits(), Taken()
-    layout = Layout(network or {}, prototypes=prototypes)
+    layout = Layout(network or {}, prototypes=prototypes, tied=tied or {})
     odd = _judge(inbox, limits, layout, stated or {}, noised)  # every line, before anything is written
     total = sum("message" in line or "unread" in line for line in lines(inbox))
     log, traffic, besides, told, first = None, _Counted(), _Counted(), False, ""
