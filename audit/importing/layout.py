@@ -54,9 +54,7 @@ class Layout:
     integers: set[str] = field(default_factory=set)  # arrays that are integers
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
     prototypes: Sequence[PrototypeArrays] = ()  # open kinds that are stated to be prototypes
-    tied: Mapping[str, str] = field(
-        default_factory=dict
-    )  # array of the network -> the one of which it is another name
+    tied: Mapping[str, str] = field(default_factory=dict)  # array -> the one of which it is another name
 
     def learn_types(self, sent: Iterable[tuple[str, Header]]) -> None:
         """Note which arrays are integers, in the first shared model or at most clients, of (sender, header)."""

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
+from fedaudit.audit.importing.layout import Layout
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
