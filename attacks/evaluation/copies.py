@@ -5,7 +5,8 @@ another scale and offset keeps them. Stretches that look alike are found by hash
 examples, and are then compared in full. It costs some 90 ns a number; 10 million take about a second.
 
 A place is one example's where no other fits it nearly as well (CLEARLY, APART), but for copies of it. So what is
-like all of them, as a mean is, or rows of a table with columns of other units are, is nobody's.
+like all of them, as a mean is, or rows of a table with columns of other units are, is nobody's. Nor is one found
+whose values have so few orders that chance puts them somewhere, as a row of a few ones among zeros.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
@@ -26,6 +28,7 @@ EXACT = 0.999  # correlation from which on a row is the example
 CLEARLY = 100.0  # times the least of 1 - correlation squared, below which another fits as well
 APART = 0.05  # of that measure, where another is another whatever the noise
 SAME = 1e-6  # of that measure, up to which two examples are copies of each other
+SURE = 7.0  # bits: a chance of one in a hundred
 FLOOR = 1e-10  # of that measure: single precision
 TINY = 1e-30  # length of differences that are none
 CHUNK = 1 << 16
@@ -73,8 +76,21 @@ def find_copies(numbers: Floats, *layouts: Floats) -> list[Copy]:
                 if way not in known:
                     known[way] = _standardise(ways[way])
                 for example in _find_owners(values[place : place + d], known[way]):
-                    found.setdefault(example, place)
+                    if _count_orders(ways[way][example]) >= count_chances(len(values), n):
+                        found.setdefault(example, place)
     return [Copy(*pair) for pair in sorted(found.items())]
+
+
+def count_chances(places: int, examples: int) -> float:
+    """Bits that an example must tell, so that any stands at any place by chance once in a hundred messages."""
+    return float(np.log2(places) + np.log2(examples) + SURE)
+
+
+def _count_orders(row: NDArray[np.float32]) -> float:
+    """log2 of how many orders the values of a row [d] have: by how much it is told from others at any scale."""
+    _, times = np.unique(row, return_counts=True)
+    logs = scipy.special.gammaln(np.concatenate([[len(row)], times]) + 1.0)
+    return float((logs[0] - logs[1:].sum()) / np.log(2))
 
 
 def _choose_probes(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.copies import Copy, find_copies
+from fedaudit.attacks.evaluation.copies import Copy, count_chances, find_copies
 from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
 
 Payload = Mapping[str, NDArray[Any]]
@@ -188,7 +188,7 @@ def _find_plain(arrays: Sequence[Row], layouts: Sequence[Row]) -> Iterator[Stand
 CLOSE = 5e-6  # of the larger of two numbers that are the same
 FEWEST = 2  # values of a record that is looked for
 GRID = 1000  # a multiple of one in so many is a number that others have as well
-DIGITS, SURE = 16.0, 20.0  # bits that another number tells; and those that a record must, over those of its place
+DIGITS = 16.0  # bits that another number tells
 
 
 def _find_values(numbers: Row, layouts: Sequence[Row]) -> Iterator[Copy]:
@@ -203,7 +203,7 @@ def _find_values(numbers: Row, layouts: Sequence[Row]) -> Iterator[Copy]:
             return
         stretches = np.lib.stride_tricks.sliding_window_view(numbers, d)
         bits = _tell_bits(rows, known)
-        enough = bits.sum(axis=1) >= SURE + np.log2(len(numbers))
+        enough = bits.sum(axis=1) >= count_chances(len(numbers), len(rows))
         for i in np.flatnonzero(enough).tolist():
             row, rare = rows[i], int(bits[i].argmax())
             places = np.flatnonzero(np.abs(stretches[:, rare] - row[rare]) <= CLOSE * abs(row[rare]))

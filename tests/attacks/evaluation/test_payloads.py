@@ -164,3 +164,13 @@ def test_a_change_is_taken_of_numbers_of_every_type() -> None:
         "n": -247,
         "flag": -1,
     }
+
+
+def test_what_chance_puts_somewhere_is_nobodys() -> None:
+    """Rows of yes and no stand among so many yes and no; among few they are known."""
+    rng = np.random.default_rng(4)
+    table = (rng.random((300, 30)) < 0.5).astype(np.float32)
+    assert find((rng.random(50_000) < 0.5).astype(np.uint8), table) == set()
+    assert find((rng.random(50_000) < 0.5).astype(np.uint8), table[:, :8]) == set()
+    wide = np.concatenate([table[:100], table[100:200]], axis=1)
+    assert find(wide[[3, 50]].astype(np.uint8), wide) == {3, 50}
