@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Sent
+from fedaudit.attacks.evaluation.payloads import read_numbers
 from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.float64]
@@ -36,10 +37,7 @@ def read_blocks(sent: Sent, kinds: Sequence[Kind], classes: int) -> Blocks:
     for kind in kinds:
         arrays = sent.get(kind, {})
         listed = find_listed(arrays, classes)
-        for name in sorted(arrays):
-            values = np.asarray(arrays[name])
-            if values.dtype.kind not in "fiub":
-                continue
+        for name, values in read_numbers(arrays):
             numbers = values.astype(np.float64)
             if listed is not None and name not in KEYS and numbers.shape[:1] == listed.shape:
                 table = np.full((classes, *numbers.shape[1:]), np.nan)

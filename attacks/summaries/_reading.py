@@ -1,13 +1,14 @@
 """What a client sent, or several in a sum, as images are looked for in it, and are planted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.evaluation.payloads import PIECES, Numbers, find_records
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
@@ -15,6 +16,8 @@ from fedaudit.attacks.summaries._stretches import EXACT, find_stretch, fits
 from fedaudit.attacks.summaries._where import Segment, find_place
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.side_by_side import collect
+
+NOBODY = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,30 @@ class SentNumbers:
     rounds: int
     width: int
     layout: Sequence[Segment] = ()  # which arrays all numbers are of
+    spelled: Sequence[tuple[Kind, Numbers]] = ()  # what bytes spell as other numbers
 
     @property
     def newest(self) -> NDArray[np.float32]:
         return self.numbers[-self.width :]
+
+    @property
+    def most(self) -> int:
+        """Values of a record that could stand there, at most."""
+        return max([self.width * self.rounds, *(x.values.size for _, x in self.spelled)])
+
+    def list_arrays(self) -> dict[Kind, list[Numbers]]:
+        """All arrays by the kind of their message."""
+        found: dict[Kind, list[Numbers]] = {kind: [] for kind in self.kinds}
+        for s in self.layout:
+            found[s.crossed].append(Numbers(s.name, self.numbers[s.begin : s.end].reshape(s.shape)))
+        return found
+
+    def list_spelled(self) -> dict[Kind, list[Numbers]]:
+        """What bytes spell, by the kind of their message."""
+        found: dict[Kind, list[Numbers]] = {}
+        for kind, numbers in self.spelled:
+            found.setdefault(kind, []).append(numbers)
+        return found
 
     @cached_property
     def kinds(self) -> list[Kind]:
@@ -66,16 +89,19 @@ class Reader:
 
     sent: SentNumbers
     mixtures: Sequence[ImageMixtures]  # of what others than one client put into it, each with other noise
+    candidates: Floats = field(default_factory=lambda: NOBODY)  # each told from all others
 
     @classmethod
-    def from_message(cls, sent: SentNumbers, client: int, known: Images | None, people: int) -> "Reader":
+    def from_message(
+        cls, sent: SentNumbers, client: int, known: Images | None, people: int, candidates: Floats = NOBODY
+    ) -> "Reader":
         """`known`: images like those of so many people behind it; None without any.
 
         Members of another style fit mixtures of these better than held-out people do, with nothing written.
         """
-        if client != SEVERAL or known is None:
-            return cls(sent, [])
-        return cls(sent, build_mixtures(known, people, sent.width))
+        if client != SEVERAL or known is None or not _are_pictures(known.x):
+            return cls(sent, [], candidates)
+        return cls(sent, build_mixtures(known, people, sent.width), candidates)
 
     def fit(self, images: Floats) -> Values:
         """How well each image fits the stretch that it fits best, [readings, n]; no image is looked for twice."""
@@ -86,7 +112,21 @@ class Reader:
         """The same of one reading, [n]; 0 is the plain one, and mixtures follow."""
         if number:
             return self.mixtures[number - 1].fit(self.sent.newest, images)
-        return fits(self.sent.numbers, images, self.sent.rounds, self.sent.width)
+        stand = set[bytes]().union(*self._standing.values())
+        fit = np.array([float(key in stand) for key in _list_keys(images)])
+        if not _are_pictures(images):  # rows of a table are like each other at any scale
+            return fit
+        return np.asarray(np.maximum(fit, fits(self.sent.numbers, images, self.sent.rounds, self.sent.width)))
+
+    @cached_property
+    def _standing(self) -> dict[Kind, set[bytes]]:
+        """Which candidates stand in messages of each kind, and are told from all others."""
+        keys, found = _list_keys(self.candidates), dict[Kind, set[bytes]]()
+        for disguised, arrays in ((True, self.sent.list_arrays()), (False, self.sent.list_spelled())):
+            for kind, some in arrays.items():
+                there = find_records(some, self.candidates, disguised=disguised)
+                found.setdefault(kind, set()).update(keys[x.record] for x in there if x.how != PIECES)
+        return found
 
     def find_stretch(self, image: Floats) -> int | None:
         """Where the stretch begins that is the image, or that it fits best in a mixture; None: nowhere."""
@@ -110,9 +150,11 @@ class Reader:
     def _find_kinds(self, images: Floats) -> list[set[Kind]]:
         if len(self.sent.kinds) == 1 or not len(images):
             return [set(self.sent.kinds) for _ in images]
-        parts = {kind: self.sent.of_kind(kind) for kind in self.sent.kinds}
-        fit = {kind: fits(of.numbers, images, of.rounds, of.width) for kind, of in parts.items()}
-        found = [{kind for kind, well in fit.items() if well[i] >= EXACT} for i in range(len(images))]
+        found = [{kind for kind, some in self._standing.items() if key in some} for key in _list_keys(images)]
+        for kind in self.sent.kinds if _are_pictures(images) else ():
+            of = self.sent.of_kind(kind)
+            for kinds, well in zip(found, fits(of.numbers, images, of.rounds, of.width).tolist(), strict=True):
+                kinds |= {kind} if well >= EXACT else set()
         return [kinds or self._find_place(image) for kinds, image in zip(found, images, strict=True)]
 
     def _find_place(self, image: Floats) -> set[Kind]:
@@ -123,7 +165,7 @@ class Reader:
     def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
         """The same where one sender wrote an image over its part of the mean."""
         found = [
-            np.stack([fits(written, images), *(m.fit(written, images) for m in self.mixtures)])
+            np.stack([_fit_alone(written, images), *(m.fit(written, images) for m in self.mixtures)])
             for written in write(self.sent, self._again, image, senders, rng)
         ]
         return np.asarray(np.max(found, axis=0))
@@ -161,6 +203,18 @@ def fit_together(wanted: Sequence[tuple[Reader, Floats]]) -> None:
     for i, (reader, _, keys) in enumerate(new):
         columns = np.stack([scores[i, k] for k in range(1 + len(reader.mixtures))], axis=1)
         reader._cache.update(zip(keys, columns, strict=True))
+
+
+def _are_pictures(images: Floats) -> bool:
+    return images.ndim == 4
+
+
+def _fit_alone(numbers: Floats, images: Floats) -> Values:
+    if _are_pictures(images):
+        return fits(numbers, images)
+    fit = np.zeros(len(images))
+    fit[[x.record for x in find_records([Numbers("", numbers)], images)]] = 1.0
+    return fit
 
 
 def _list_keys(images: Floats) -> list[bytes]:

@@ -1,16 +1,19 @@
-"""Hidden images: does an image of the client's stand somewhere among the numbers that it sends?
+"""Hidden records: does an image, a row of a table or a text of the client's stand somewhere in what it sends?
 
-A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the last
-bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in a
-round is read as one row of numbers, of a model also what the client changed in it: as they are, by their last 2
-to 8 bits and by their signs. Pieces that stand at one place in successive rounds
-are put together. A candidate image is held against every stretch of as many numbers by the normalised
-correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
-offset and sign; what few bits count also against the image in as few grey levels. No image of nobody's fits all
-but exactly (EXACT), so that a member that does stands there: the record or an affine copy of it is in the
-message. This is asked of every example of every client, over all rounds that were recorded. A sum of uploads is
-read as the only message of all its clients: of an image that one of them wrote a part is left in it, which is
-compared in the units of what everybody's examples make of the sum (_mixtures.py).
+A client's code may write a record into what is called a bias, a row of the last layer, a mean, a metric or a
+note, or into the last bits or the signs of weights; nothing of what the numbers are called says so. So all
+that a client sends in a round is read (evaluation/payloads.py), whatever its type, container and layout, of a
+model also what the client changed in it. A candidate stands there where a place is the record, at any scale,
+offset and sign, and no other candidate, member or not, fits it nearly as well. This is asked of every example
+of every client, over all rounds that were recorded. A sum of uploads is read as the only message of all its
+clients: of an image that one of them wrote a part is left in it, which is compared in the units of what
+everybody's examples make of the sum (_mixtures.py).
+
+Images are also held against every stretch of as many numbers by the normalised correlation (Lewis. Fast
+normalized cross-correlation. Vision Interface 1995; here of rows): numbers as they are, by their last 2 to 8
+bits and by their signs; what few bits count also against the image in as few grey levels. Pieces that stand at
+one place in successive rounds are put together. No image of nobody's fits all but exactly (EXACT), so that a
+member that does stands there.
 
 An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
 member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
@@ -18,9 +21,9 @@ class means and the means of the members. That gradients and prototypes resemble
 The planted leak is the client's own message with one of its images written over some of it; the negative control
 takes half of the non-members for members.
 
-Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
-end, how many such rounds of how many numbers, rounds, width, the newest artifact, and layout, objects: which
-arrays the numbers are of [k].
+Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client,
+begin, end, how many such rounds of how many numbers, rounds, width, the newest artifact, and objects: layout,
+which arrays the numbers are of, and spelled, what bytes spell as other numbers [k].
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +34,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth, Unseen
+from fedaudit.attacks.attack import (
+    MODALITIES,
+    Attack,
+    Card,
+    Claim,
+    Effort,
+    Floats,
+    Images,
+    Knowledge,
+    Truth,
+    Unseen,
+)
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
+from fedaudit.attacks.evaluation.payloads import Numbers, read_numbers, read_spelled, subtract_arrays
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
@@ -67,20 +82,21 @@ READ = (
 
 class HiddenImages(Attack):
     card = Card(
-        title="Images hidden in numbers",
+        title="Records hidden in numbers",
         source="Lewis, Vision Interface 1995, eq. 2 and 5, over all stretches and readings of a message",
         aim=Aim.EXFILTRATION,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(*READ, Kind.GLOBAL_MODEL, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL,),
-        learns="one of the images behind a message, which stands among its numbers",
-        does_not_show="images in pieces of unequal length, in pieces in low bits or signs, "
-        "at places that move from round to round, enciphered, or written in another order",
+        modality=MODALITIES,
+        learns="one of the records behind a message, which stands among its numbers, texts or bytes",
+        does_not_show="records in pieces of unequal length, in pieces in low bits or signs, "
+        "at places that move from round to round, enciphered, or in another order in the midst of others",
         control="",  # planted in measure()
         any_numbers=True,
         rounds="all",
-        remedy="look for an image in what the client's code writes into its messages; noise and rounding destroy "
+        remedy="look for a record in what the client's code writes into its messages; noise and rounding destroy "
         "one that is hidden",
         effort=Effort(seconds=15.0, grows=("parameters", "clients", "pixels")),
     )
@@ -95,18 +111,18 @@ class HiddenImages(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
         rows: dict[tuple[int, str], dict[int, list[_Array]]] = {}  # by client; each sum is of others
-        last: dict[tuple[int, str], str] = {}
+        last, spelled = dict[tuple[int, str], str](), dict[tuple[int, str], list[tuple[Kind, Numbers]]]()
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             whose = number_of(a.sender), message_of(a) if a.sender.index is None else ""
             arrays = [*_arrays(a, a.payload), *_arrays(a, _change(a, view), is_change=True)]
-            floats = [x for x in arrays if x.values.dtype.kind == "f"]
-            if a.round in newest and floats:
+            if a.round in newest and arrays:
                 last[whose] = a.id
-                rows.setdefault(whose, {}).setdefault(a.round, []).extend(floats)
+                rows.setdefault(whose, {}).setdefault(a.round, []).extend(arrays)
+                spelled.setdefault(whose, []).extend((find_kind(a), x) for x in read_spelled(a.payload))
         found = [_order(list(each.values())) for each in rows.values()]
-        layout = np.empty(len(found), object)
-        layout[:] = [of.layout for of in found]
+        layout, bytes_ = np.empty(len(found), object), np.empty(len(found), object)
+        layout[:], bytes_[:] = [of.layout for of in found], [spelled[k] for k in rows]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
             "client": np.array([client for client, _ in rows]),
@@ -118,6 +134,7 @@ class HiddenImages(Attack):
             "width": np.array([of.width for of in found]),
             "numbers": np.concatenate([of.numbers for of in found]),
             "layout": layout,
+            "spelled": bytes_,
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -209,7 +226,7 @@ class HiddenImages(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _messages(view):
-            return "no client sends numbers that an image could stand in"
+            return "no client sends numbers that a record could stand in"
         return ""
 
     @cached_property
@@ -228,7 +245,8 @@ class HiddenImages(Attack):
             unseen = truth.unseen(np.unique(owners).tolist())
             of_their_classes = unseen.images.only(np.isin(unseen.images.y, members.y))
             others = _sample_images(of_their_classes, most, rng)
-            reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners))
+            candidates = np.concatenate([people.x, others.x]) if len(people) else people.x
+            reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners), candidates)
             searches.append(_Search(reader, people, owners, whose, members, others))
         return searches
 
@@ -256,10 +274,8 @@ class _Search(NamedTuple):
     @property
     def candidates(self) -> Floats:
         """Everybody, and all others; nobody where the images are too large to stand there."""
-        x, sent = self.people.x, self.reader.sent
-        if not len(x) or x[0].size > sent.width * sent.rounds:
-            return x[:0]
-        return np.concatenate([x, self.others.x])
+        x, reader = self.people.x, self.reader
+        return reader.candidates if len(x) and x[0].size <= reader.sent.most else x[:0]
 
 
 class _Question(NamedTuple):
@@ -332,10 +348,10 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
 
 
 def _collect_messages(claim: Claim) -> list[SentNumbers]:
-    columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout"))
+    columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout", "spelled"))
     return [
-        SentNumbers(claim["numbers"][i:j], int(n), int(w), layout)
-        for i, j, n, w, layout in zip(*columns, strict=True)
+        SentNumbers(claim["numbers"][i:j], int(n), int(w), layout, spelled)
+        for i, j, n, w, layout, spelled in zip(*columns, strict=True)
     ]
 
 
@@ -398,7 +414,9 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _arrays(sent: Artifact, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
     is_summed = find_kind(sent) != sent.kind
-    return [_Array(sent.kind, name, np.asarray(payload[name]), is_change, is_summed) for name in sorted(payload)]
+    return [
+        _Array(sent.kind, x.name, x.values, is_change, is_summed) for x in read_numbers(payload) if x.values.size
+    ]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
@@ -406,8 +424,7 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
     start = global_model(view, sent.round, sent) if sent.kind == Kind.LOCAL_MODEL else None
     if start is None or start.round != sent.round:
         return {}
-    known = {k: v for k, v in start.payload.items() if v.dtype.kind == "f"}
-    return {k: np.subtract(v, known[k]) for k, v in sent.payload.items() if k in known}
+    return subtract_arrays(sent.payload, start.payload)
 
 
 def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.payloads import make_small, read_numbers, read_spelled, subtract_arrays
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
@@ -79,18 +80,17 @@ def count_standing(sent: Artifact, start: Artifact | None, texts: Values) -> int
     """How many of these beginnings of texts [m, LEAST] stand somewhere in a message."""
     if not len(texts):
         return 0
-    there, left = np.zeros(len(texts), bool), MOST_NUMBERS
-    for name, value in sent.payload.items():
-        array = np.asarray(value, np.float64)
-        readings = [array]
-        if start is not None and name in start.payload and np.shape(start.payload[name]) == array.shape:
-            readings.append(array - np.asarray(start.payload[name], np.float64))
-        if (left := left - array.size) < 0:
-            break
-        for reading in readings:
-            there |= find_standing(reading.ravel(), texts)
-            if reading.ndim > 1:
-                there |= find_standing(reading.T.ravel(), texts)
+    there = np.zeros(len(texts), bool)
+    moved = {} if start is None else subtract_arrays(sent.payload, start.payload)
+    for some in ([*read_numbers(sent.payload), *read_spelled(sent.payload)], read_numbers(moved)):
+        left = MOST_NUMBERS
+        for _, values in some:
+            if (left := left - values.size) < 0:
+                break
+            numbers = make_small(values).astype(np.float64)
+            there |= find_standing(numbers.ravel(), texts)
+            if numbers.ndim > 1:
+                there |= find_standing(numbers.T.ravel(), texts)
     return int(there.sum())
 
 
@@ -98,7 +98,7 @@ def find_standing(numbers: Values, texts: Values) -> NDArray[np.bool_]:
     """[m] Which texts [m, LEAST] some stretch of these numbers equals, up to scale, offset and sign."""
     if numbers.size < LEAST:
         return np.zeros(len(texts), bool)
-    stretches = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(numbers), LEAST)
+    stretches = np.lib.stride_tricks.sliding_window_view(numbers, LEAST)
     unit = texts - texts.mean(axis=1, keepdims=True)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     best = np.zeros(len(texts))

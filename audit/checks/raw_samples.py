@@ -1,9 +1,8 @@
 """Raw samples: examples that were sent as they are, the worst that can cross the wire, found without any attack.
 
-A kind whose row says `raw` holds clients' own examples. What was sent is held against those of its sender: one of
-them stands there where no value differs by half a step of 256 grey levels, or where as many values are a copy of
-it at another scale (attacks/evaluation/copies.py), whatever label it is sent with. Where nobody told what a
-client holds, or nothing was kept, what the kind says of itself stands.
+A kind whose row says `raw` holds clients' own examples. What was sent is held against those of its sender
+(attacks/evaluation/payloads.py), whatever labels they are sent with. Where nobody told what a client holds, or
+nothing was kept, what the kind says of itself stands.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.attacks.evaluation.payloads import find_in_payload
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
@@ -23,8 +22,6 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports.result import Severity
-
-HALF_A_STEP = 0.5 / 255
 
 
 class RawSamples(Check):
@@ -94,20 +91,8 @@ def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:
-    """How many of these examples stand in a message, in whatever shape and whatever else is sent beside them.
-
-    Each is read value for value, and where it has values enough to be known by them at any scale and offset.
-    """
-    size, held, rows = int(np.prod(own.x.shape[1:])), own.x.reshape(len(own.x), -1), count_rows(sent)
-    found = set[int]()
-    for array in map(np.asarray, sent.payload.values()):
-        last = [np.moveaxis(array, -1, 1)] if array.ndim == own.x.ndim > 2 else []  # channels last
-        for numbers in (np.ravel(reading).astype(np.float32) for reading in (array, *last)):
-            found.update(copy.example for copy in find_copies(numbers, own.x))
-            if len(found) < rows and numbers.size % size == 0:
-                for x in numbers.reshape(-1, size):
-                    found.update(np.flatnonzero(np.abs(held - x).max(axis=1) <= HALF_A_STEP)[:1].tolist())
-    return min(len(found), rows)
+    """How many of these examples stand in a message, however they are written and whatever stands beside."""
+    return min(len({x.record for x in find_in_payload(sent.payload, own.x)}), count_rows(sent))
 
 
 def count_rows(sent: Artifact) -> int:

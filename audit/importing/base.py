@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from fedaudit.audit.importing.layout import Shapes
 from fedaudit.audit.importing.message_file import header
@@ -19,6 +18,7 @@ from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.model import Net
+from fedaudit.fl.recording.recorder import load_arrays
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
@@ -43,7 +43,7 @@ def read_base(path: Path, network: Shapes) -> bytes:
             )
     data = path.read_bytes()
     try:
-        load(data)
+        load_arrays(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged: {error}", hint="write it with safetensors") from error
     return data

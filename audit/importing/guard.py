@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +18,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.attacks.evaluation.payloads import (
+    Payload,
+    Standing,
+    find_in_payload,
+    find_records,
+    find_unopened,
+    read_numbers,
+    subtract_arrays,
+)
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.checks.hidden_texts import begin_texts, count_standing
 from fedaudit.audit.checks.raw_samples import count_equal
 from fedaudit.audit.checks.sample_counts import explain_difference
-from fedaudit.audit.importing.disguised import find_disguised
 from fedaudit.audit.importing.protections import is_shorter_than_noise
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.audit.noise_audit.noise_tests import run_tests
@@ -45,7 +51,6 @@ RANK_ONE = 1e-3  # of a change's length: what is further from rank one is more t
 LEAST_ROWS = 3  # of a layer that changed, and as many columns: two outputs are always each other's opposite
 ROUNDING = 4  # times the precision of the numbers sent, over which a difference is told from rounding
 LOUDEST_ROUNDING = 0.02  # of a change's length; where rounding is more, nothing is told
-Payload = Mapping[str, NDArray[Any]]
 Action = Literal["stop", "warn", "pass"]  # what becomes of a message
 
 
@@ -138,26 +143,31 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         if a.kind.raw and (equal := count_equal(a, own)):
             alarms.append(Alarm(check="examples", text=f"{equal:,} examples are sent as they are in {a.kind}"))
     for a in sent.parts:
-        if a.kind.raw or a.kind.about:
+        if a.kind.raw:
             continue
         if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
             text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
             alarms.append(Alarm(check="examples", text=text))
-        with ThreadPoolExecutor(2) as pool:  # of the numbers as they are, and of their change
-            found = [*pool.map(partial(_find_examples, own=own), (a.payload, _change(a, sent.received)))]
-        copied, in_rows = ({i for pair in found for i in pair[k]} for k in (0, 1))
+        with ThreadPoolExecutor(2) as pool:
+            moved = pool.submit(_find_in_change, a, sent.received, own)
+            found = find_in_payload(a.payload, own.x) + moved.result()
+        copied = {x.record for x in found if not x.how}
         if copied:
             text = f"{fmt.plural(len(copied), 'example')} can be read from {a.kind}"
-            if copied <= in_rows and a.kind in UPDATES:
+            if copied <= {x.record for x in found if x.is_row} and a.kind in UPDATES:
                 text += (
                     ", in rows of a layer that reads examples as they are; training on few of them makes such "
                     "rows, whatever the code intends"
                 )
             alarms.append(Alarm(check="examples", text=text))
-        for how, examples in find_disguised(a.payload, own.x).items():
-            if left := examples - copied:
+        for how in dict.fromkeys(x.how for x in found if x.how):
+            if left := {x.record for x in found if x.how == how} - copied:
                 text = f"{fmt.plural(len(left), 'example')} can be read from {a.kind}, {how}"
                 alarms.append(Alarm(check="examples", text=text))
+        for name, what in find_unopened(a.payload).items():
+            alarms.append(
+                Alarm(check="examples", text=f"{a.kind}/{name} holds {what}, which nothing can be read from")
+            )
     return alarms
 
 
@@ -204,22 +214,8 @@ def is_of_rank_one(change: NDArray[Any], sent: NDArray[Any]) -> bool:
     return bool(min(moved) >= LEAST_ROWS) and not is_flat
 
 
-def _find_examples(payload: Payload, own: Arrays) -> tuple[set[int], set[int]]:
-    """Examples that stand in a payload, and those of them that are a row of a matrix."""
-    size = int(np.prod(own.x.shape[1:]))
-    floats = [np.asarray(v, np.float32) for _, v in sorted(payload.items()) if v.dtype.kind == "f"]
-    turned = [v.T for v in floats if v.ndim == 2 and v.shape[0] == size]
-    copied, in_rows = set(), set()
-    for some in (floats, turned):
-        if not some:
-            continue
-        starts = np.concatenate([[0], np.cumsum([v.size for v in some])])
-        for copy in find_copies(np.concatenate([v.ravel() for v in some]), own.x):
-            copied.add(copy.example)
-            k = int(np.searchsorted(starts, copy.begin, side="right")) - 1
-            if some[k].ndim == 2 and some[k].shape[1] == size and (copy.begin - starts[k]) % size == 0:
-                in_rows.add(copy.example)
-    return copied, in_rows
+def _find_in_change(a: Artifact, received: Payload, own: Arrays) -> list[Standing]:
+    return find_records(read_numbers(_change(a, received)), own.x, disguised=False)
 
 
 def _count_texts(a: Artifact, received: Payload, own: Arrays) -> int:
@@ -232,7 +228,7 @@ def _change(a: Artifact, received: Payload) -> Payload:
     """What a model changed; nothing of a kind that is no model, or where it began with is not known."""
     if a.kind not in UPDATES or a.kind in DELTAS:
         return {}
-    return {n: v - received[n] for n, v in a.payload.items() if n in received and v.dtype.kind == "f"}
+    return subtract_arrays(a.payload, received)
 
 
 def _check_counts(sent: Outgoing, own: Arrays, noised: frozenset[Kind]) -> list[Alarm]:

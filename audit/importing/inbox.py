@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
+from fedaudit.attacks.evaluation.payloads import find_unopened
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
@@ -28,7 +29,7 @@ from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header,
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines, load_arrays
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
@@ -71,6 +72,7 @@ def take_in(
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
     prototypes: Sequence[PrototypeArrays] = (),
+    tied: Mapping[str, str] | None = None,
     stated: Mapping[str, int] | None = None,
     noised: Collection[Kind] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -84,6 +86,7 @@ def take_in(
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
         prototypes: Open kinds that are stated to be prototypes, with their arrays.
+        tied: Array of the network -> the one of which it is another name, so that one of the two may be sent.
         stated: Sizes by the letters that shapes of kinds have (fl/kinds.py), such as C, the number of classes.
         noised: Kinds whose numbers are said to be noised.
         progress: Called with the messages that were read, and with how many there are.
@@ -91,7 +94,7 @@ def take_in(
     Raises UserError for the first thing that is not what a recorder leaves.
     """
     limits, taken = limits or InboxLimits(), Taken()
-    layout = Layout(network or {}, prototypes=prototypes)
+    layout = Layout(network or {}, prototypes=prototypes, tied=tied or {})
     odd = _judge(inbox, limits, layout, stated or {}, noised)  # every line, before anything is written
     total = sum("message" in line or "unread" in line for line in lines(inbox))
     log, traffic, besides, told, first = None, _Counted(), _Counted(), False, ""
@@ -125,6 +128,9 @@ def take_in(
                     data = save(settled)
                     line = line | {"sha256": sha256(data).hexdigest()}
                 taken.messages += 1
+                for key, what in find_unopened(settled).items():
+                    taken.errors.append(f"{name}: {key} holds {what}, which is not read")
+                    _count_lost({**line, "bytes": sizes[key]}, traffic, besides)
             line = line | {"bytes": sum(sizes.values())}  # as they are, whatever was said of them
             log.attach(out / f"{name}.safetensors", data)
             traffic.add(line, sizes)
@@ -135,6 +141,7 @@ def take_in(
             taken.nodes[line["party"]] = line["node"]
         elif "error" in line:
             taken.errors.append(str(line["error"])[:300])
+            _count_lost(line, traffic, besides)
         else:
             taken.recorder = str(line.get("recorder", ""))[:40]
         if "format" not in line:
@@ -196,6 +203,25 @@ def _set_aside(
     if not {*line.get("behind", {})} <= {*kinds}:
         unread.pop("behind", None)
     return unread, {f"{name(key.partition('/')[0])}/{key}": size for key, size in sizes.items()}
+
+
+def _count_lost(line: Mapping[str, Any], *counts: "_Counted") -> None:
+    if lost := _find_lost(line):
+        for counted in counts:
+            counted.add(lost, {f"{UNKNOWN}/": lost["bytes"]})
+
+
+def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What an error line says is missing, as a message of which nothing was kept; nothing where nothing crossed.
+
+    A recorder that does not say what is missing lost a client's message.
+    """
+    if "error" in line and line.get("bytes") == 0:
+        return {}
+    sender = str(line.get("sender", Role.CLIENT))
+    lost: dict[str, Any] = {"round": 0, "channel": Channel.UPLINK, "seen_by": [Role.SERVER], "bytes": 0}
+    lost |= {key: line[key] for key in lost.keys() & line.keys()}
+    return lost | {"kinds": [str(UNKNOWN)], "sender": sender if PARTY.fullmatch(sender) else str(Role.CLIENT)}
 
 
 def _measure(found: Header) -> dict[str, int]:
@@ -298,6 +324,10 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     """Raises ValueError and the like for what no recorder writes."""
     if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and _is_node(line["node"])):
         raise ValueError("a party is client/NUMBER, with a node of plain characters: at most 200, no slash")
+    if "error" in line:
+        if not (lost := _find_lost(line)):
+            return
+        line = lost | {"traffic": UNKNOWN, "senders": 1, "messages": 1}
     if "message" not in line and "traffic" not in line:
         return
     if "message" in line and isinstance(line["kinds"], list) and is_from_client(line):  # the door asks of others
@@ -355,7 +385,7 @@ def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int)
 
 def _arrays(inbox: Path, name: str, data: bytes) -> dict[str, Any]:
     try:
-        arrays: dict[str, Any] = load(data)
+        arrays: dict[str, Any] = load_arrays(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(
             f"{inbox / name}.safetensors is damaged: {error}", hint="write it with safetensors"

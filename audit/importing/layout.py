@@ -54,6 +54,7 @@ class Layout:
     integers: set[str] = field(default_factory=set)  # arrays that are integers
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
     prototypes: Sequence[PrototypeArrays] = ()  # open kinds that are stated to be prototypes
+    tied: Mapping[str, str] = field(default_factory=dict)  # array -> the one of which it is another name
 
     def learn_types(self, sent: Iterable[tuple[str, Header]]) -> None:
         """Note which arrays are integers, in the first shared model or at most clients, of (sender, header)."""
@@ -96,6 +97,11 @@ class Layout:
             own = self._turn(own)
             names = self._name(message, own)
             settled |= {f"{kind}/{names[name]}": self._cast(name, names[name], a) for name, a in own.items()}
+            for pair in self.tied.items():
+                there = [name for name in pair if f"{kind}/{name}" in settled]
+                if len(there) == 1:
+                    settled |= {f"{kind}/{name}": settled[f"{kind}/{there[0]}"] for name in pair}
+                    self._count("an array that the network has under two names, under both")
         if settled.keys() == arrays.keys() and all(settled[key] is arrays[key] for key in settled):
             return arrays
         return settled

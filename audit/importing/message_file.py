@@ -8,11 +8,12 @@ from fedaudit.fl.recording.recorder import read_head
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
-# Bytes of a number of each type; those of NUMPY are read
+# Bytes of a number of each type
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
 BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 NUMPY = {name: "?" if name == "BOOL" else f"{name[0].lower()}{size}" for name, size in BYTES.items()}
-BYTES |= {"BF16": 2, "C64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
+BYTES |= {"C64": 8, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
+NUMPY |= {"BF16": "f4", "F8_E4M3": "f4", "F8_E5M2": "f4"}  # as they are read
 MOST_OF_A_HEADER = 10_000_000
 FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
 RECIPE = (

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
@@ -27,7 +26,7 @@ from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.compare_values import SMALLEST, TOLERANCE, ValuePlace, compare_values
-from fedaudit.fl.recording.recorder import read_head
+from fedaudit.fl.recording.recorder import load_arrays, read_head
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
+from safetensors.torch import load as load_tensors
 
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route
 from fedaudit.fl.kinds import Kind
@@ -96,7 +97,7 @@ class Recorder:
                 self._behind[group] |= behind[kind]
             if keep and kind in kinds:
                 for name, tensor in payload.items():
-                    arrays[f"{kind}/{name}"] = tensor.detach().cpu().contiguous().numpy()
+                    arrays[f"{kind}/{name}"] = to_numpy(tensor)
         if not arrays:
             return
         name = f"r{round:05d}/{str(sender).replace('/', '-')}.{channel}"
@@ -147,6 +148,21 @@ class Recorder:
         self._merged.clear()
         self._names.clear()
         return totals
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """The numbers of a tensor; of a type that numpy has not, such as bfloat16, as float32, which is exact."""
+    tensor = tensor.detach().cpu().contiguous()
+    is_short = tensor.is_floating_point() and tensor.element_size() <= 2 and tensor.dtype != torch.float16
+    return np.asarray((tensor.float() if is_short else tensor).numpy())
+
+
+def load_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file, as `to_numpy` gives them; raises SafetensorError and ValueError."""
+    try:
+        return dict(load_bytes(data))
+    except KeyError:  # a type that numpy has not
+        return {name: to_numpy(tensor) for name, tensor in load_tensors(data).items()}
 
 
 def read_role(seen: str) -> str:
@@ -311,7 +327,7 @@ def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
             hint="restore the file; a changed artifact is never audited",
         )
     try:
-        arrays = load_bytes(data)
+        arrays = load_arrays(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
     payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}

@@ -58,6 +58,18 @@ def files(folder: Path) -> list[str]:
 # Writing and reading back -------------------------------------------------------------------
 
 
+def test_types_that_numpy_has_not_come_back_as_float32_with_their_values(tmp_path: Path) -> None:
+    recorder, short = Recorder(tmp_path), torch.tensor([1.5, -0.375], requires_grad=True)
+    types = {"bf16": torch.bfloat16, "f8": torch.float8_e4m3fn}
+    send(recorder, 0, 3, local_model={name: short.to(dtype) for name, dtype in types.items()})
+    recorder.end_round(0)
+    recorder.manifest.close()
+    (sent,) = read(tmp_path)
+    assert {n: (v.dtype, v.tolist()) for n, v in sent.payload.items()} == {
+        n: (np.float32, [1.5, -0.375]) for n in types
+    }
+
+
 def test_arrays_come_back_bit_for_bit(folder: Path) -> None:
     model, count = read(folder)
     assert set(model.payload) == set(MODEL)

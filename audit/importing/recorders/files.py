@@ -1,20 +1,20 @@
 """A recorder as one file for another environment: a hook with the inbox that it writes to pasted in."""
 
 import ast
+import re
 from importlib.resources import files
 
 HOOKS = ("plain", "flower", "nvflare", "checkpoints")
-_IMPORT = f"from {__package__}.plain import Inbox\n"
+_IMPORT = re.compile(rf"from {re.escape(__package__)}\.plain import .+\n")
 
 
 def source(hook: str) -> str:
     """The file's text; it imports nothing of ours."""
     text = _read(hook)
-    if _IMPORT not in text:
-        return text
     plain = _read("plain")
     head = ast.parse(plain).body[0]  # its docstring
-    return text.replace(_IMPORT, "\n".join(plain.splitlines()[head.end_lineno :]).strip() + "\n")
+    body = "\n".join(plain.splitlines()[head.end_lineno :]).strip() + "\n"
+    return _IMPORT.sub(lambda _: body, text)
 
 
 def _read(hook: str) -> str:

@@ -5,16 +5,17 @@ One line of the ServerApp changes:
     strategy.start(grid=GridTap(grid, "/data/inbox"), initial_arrays=..., num_rounds=...)
 
 It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train,
-also by actions of a name ("train.warmup"), and the models sent to be evaluated, of which the last is the final
-one. Messages of other types are counted as not recorded. A ServerApp of NumPyClients runs
-DefaultWorkflow(...)(GridTap(grid, "/data/inbox"), context). Flower's rounds begin at 1, the inbox's at 0.
-Of several records of arrays the model is the one named "arrays"; others are kept as kinds of your own.
+also by actions of a name ("train.warmup"), to evaluate, of which the last model is the final one, and of every
+other type. A ServerApp of NumPyClients runs DefaultWorkflow(...)(GridTap(grid, "/data/inbox"), context). Flower's
+rounds begin at 1, the inbox's at 0. Of several records of arrays the model is the one named "arrays"; others are
+kept as kinds of your own, such as client:optimizer, and what stands in records of metrics and configs, numbers,
+lists, texts and bytes, as client:records. What answers another action than training is of the kind
+client:ACTION, such as client:evaluate.
 `uploads="model_delta"` where clients send the change of the model. Whoever cannot touch the server puts
 ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first, so that it sees what is sent.
 Node ids stay in the manifest as they are, with the number of each client.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -22,12 +23,13 @@ from typing import Any
 import numpy as np
 from flwr.serverapp import Grid
 
-from fedaudit.audit.importing.recorders.plain import Inbox
+from fedaudit.audit.importing.recorders.plain import Inbox, name_kind
 
 MODEL = "arrays"  # the record that Flower's strategies aggregate
 TRAIN, EVALUATE = "train", "evaluate"
-SILENT = ("get_properties", "get_parameters", "reconnect")  # of NumPyClients: nobody trains or answers with data
 ROUND = ("server-round", "server_round", "current_round")  # in a message's config
+RECORDS = "clients:records"  # what the server says besides
+COUNTS = ("num-examples", "num_examples")  # in a client's metrics
 
 
 def _action(message: Any) -> str:
@@ -35,28 +37,52 @@ def _action(message: Any) -> str:
     return str(message.metadata.message_type).partition(".")[0]
 
 
-def _content(message: Any, arrays: str) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
-    """Kinds of a message, its model under `arrays`, and all other numbers in it.
+def _open(array: Any) -> Any:
+    """The numbers of an array, or its bytes where Flower cannot read them."""
+    try:
+        return array.numpy()
+    except Exception:  # of a type of the app's own  # noqa: BLE001
+        return getattr(array, "data", array)
 
-    The model is the one record of arrays, or of several that named MODEL; others are kinds of the app's own.
+
+def _content(message: Any, model: str) -> dict[str, dict[str, Any]]:
+    """Kinds of a message: its model, of the kind `model`, and all else in it.
+
+    The model is the one record of arrays, or of several that named MODEL; others are kinds of the app's own. A
+    message that asks for another action than training, or answers it, is of one kind, but for a model that the
+    server sends to be evaluated.
     """
-    records = {name: record for name, record in message.content.array_records.items() if record}
-    whose = "clients" if arrays == "global_model" else "client"
+    down, action, content = model == "global_model", _action(message), message.content
+    whose = "clients" if down else "client"
+    has_model = action == TRAIN or (down and action == EVALUATE)
+    rest = name_kind(whose, "records" if has_model else action)
     kinds: dict[str, dict[str, Any]] = {}
+    records = {name: record for name, record in content.array_records.items() if record}
     for name, record in records.items():
-        own = arrays if len(records) == 1 or name == MODEL else f"{whose}:{re.sub(r'[^a-zA-Z0-9_]', '_', name)}"
-        kinds[own] = {k: array.numpy() for k, array in record.items()}
-    metrics: dict[str, float] = {}
-    for record in message.content.metric_records.values():
-        for name, value in record.items():
-            if name in ("num-examples", "num_examples"):
+        arrays = {key: _open(array) for key, array in record.items()}
+        if not has_model:
+            kinds.setdefault(rest, {})[name] = arrays
+        elif len(records) == 1 or name == MODEL:
+            kinds[model] = arrays
+        else:
+            kinds.setdefault(name_kind(whose, name), {}).update(arrays)
+    for part in (content.metric_records, content.config_records):
+        for key, value, where in (
+            (k, v, f"{name}.{k}") for name, record in part.items() for k, v in record.items()
+        ):
+            if action == TRAIN and not down and _is_number(value) and key in COUNTS:
                 kinds["num_examples"] = {"count": np.int64(value)}
-            elif isinstance(value, int | float):
-                metrics[name] = float(value)
-    for name, value in metrics.items():
-        if "loss" in name and np.isfinite(value):  # a client's loss on its own data
-            kinds["local_loss"] = {"loss": np.float32(value)}
-    return kinds, metrics
+            elif (
+                action == TRAIN and not down and _is_number(value) and "loss" in key and "local_loss" not in kinds
+            ):
+                kinds["local_loss"] = {"loss": np.float32(value)}  # a client's loss on its own data
+            elif not (down and key in ROUND):
+                kinds.setdefault(rest, {})[where] = value
+    return kinds
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
 def _round(message: Any) -> int | None:
@@ -75,7 +101,6 @@ class GridTap(Grid):  # type: ignore[misc]
     def __init__(self, grid: Grid, folder: str, *, uploads: str = "local_model") -> None:
         self._grid, self._uploads, self._inbox = grid, uploads, Inbox(folder, "flower")
         self._next, self._rounds = 0, dict[str, int]()  # message id -> round
-        self._other = {*SILENT}  # actions that are not recorded, noted once
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
         sent = list(messages)
@@ -100,30 +125,35 @@ class GridTap(Grid):  # type: ignore[misc]
         )
         train = any(_action(m) == TRAIN for m in sent)
         if round is None:
-            round = self._next if train else self._next - 1
-        self._next = round + 1
+            round = self._next if train else max(0, self._next - 1)
+        if train:
+            self._next = round + 1
         groups: dict[int, list[Any]] = {}  # a broadcast's messages share one record
         for message in sent:
-            if _action(message) in (TRAIN, EVALUATE):
-                groups.setdefault(id(message.content), []).append(message)
-            elif _action(message) not in self._other:
-                self._other.add(_action(message))
-                self._inbox.note_failure(
-                    f"messages to {message.metadata.message_type!r}",
-                    ValueError("train and evaluate are recorded"),
-                )
+            groups.setdefault(id(message.content), []).append(message)
         for group in groups.values():
-            self._inbox.safely("a message", partial(self._send, round, group, len(group) == len(sent)))
+            self._inbox.safely(
+                "a message",
+                partial(self._send, round, group, len(group) == len(sent)),
+                channel="downlink",
+                sender="server",
+                seen_by=["client"],
+            )
         return int(round)
 
     def _send(self, round: int, group: list[Any], everybody: bool) -> None:
         """A model sent to be evaluated is the one that the next round begins with."""
         to = [self._inbox.client(m.metadata.dst_node_id) for m in group]
-        kinds, _ = _content(group[0], "global_model")
-        model = {k: v for k, v in kinds.items() if k == "global_model" or k.startswith("clients:")}
-        if model:
-            at = round + (_action(group[0]) == EVALUATE)
-            self._inbox.message(at, "downlink", "server", ["client"] if everybody else to, model, receivers=to)
+        seen = ["client"] if everybody else to
+        kinds = _content(group[0], "global_model")
+        for kind, values in kinds.items():
+            at, own = round, values
+            if kind == "global_model":
+                at += _action(group[0]) == EVALUATE
+            elif kind == RECORDS:
+                own = self._inbox.list_news(values)
+            if own:
+                self._inbox.message(at, "downlink", "server", seen, {kind: own}, receivers=to)
 
     def _up(self, replies: Iterable[Any], round: Callable[[Any], int]) -> Iterator[Any]:
         for reply in replies:
@@ -133,11 +163,10 @@ class GridTap(Grid):  # type: ignore[misc]
     def _reply(self, reply: Any, round: Callable[[Any], int]) -> None:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            return self._inbox.note_failure(f"the answer of node {node} in round {round(reply)}", reply.error)
-        kinds, metrics = _content(reply, self._uploads)
-        if _action(reply) == TRAIN and kinds:
-            client = self._inbox.client(node)
-            self._inbox.message(round(reply), "uplink", client, ["server"], kinds, metrics=metrics)
+            what = f"the answer of node {node} in round {round(reply)}"
+            return self._inbox.note_failure(what, reply.error, bytes=0)
+        if kinds := _content(reply, self._uploads):
+            self._inbox.message(round(reply), "uplink", self._inbox.client(node), ["server"], kinds)
 
     # All else is the wrapped grid's
 
@@ -172,19 +201,21 @@ class ClientTap:
 
     def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
         reply = call_next(message, context)
-        inbox = Inbox(self._folder, "flower-client")
-        recorded = inbox.safely("a reply", lambda: self._record(inbox, message, reply, context.node_id))
-        if self._guard and not reply.has_error() and _action(message) == TRAIN:
-            if not recorded:
+        if not reply.has_error():
+            inbox = Inbox(self._folder, "flower-client")
+            is_sent = inbox.safely("a reply", lambda: self._record(inbox, message, reply, context.node_id))
+            if self._guard and is_sent is None:
                 raise PermissionError("the reply could not be recorded for its guard: it does not leave")
-            inbox.approve(self._guard)
+            if self._guard and is_sent:
+                inbox.approve(self._guard)
         return reply
 
-    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> bool:
-        if reply.has_error() or _action(message) != TRAIN:
-            return False
+    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> bool | None:
+        """Whether there is anything in a reply; None where not all of it is recorded."""
         round, client = _round(message) or 0, inbox.client(node)
-        model, _ = _content(message, "global_model")
-        inbox.message(round, "downlink", "server", [client], model)
-        kinds, metrics = _content(reply, self._uploads)
-        return inbox.message(round, "uplink", client, ["server"], kinds, metrics=metrics)
+        if received := _content(message, "global_model"):
+            inbox.message(round, "downlink", "server", [client], received)
+        kinds = _content(reply, self._uploads)
+        if kinds and not inbox.message(round, "uplink", client, ["server"], kinds):
+            return None
+        return bool(kinds)

@@ -6,9 +6,11 @@
 
 With guard=("fedaudit", "tools", "guard", "--truth", "own.npz", "--key", "key.pem") a client's filter stops what
 that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and
-WEIGHT_DIFF are kept, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a model's
-metadata. Models of one site that others are asked to evaluate are not. Every privacy filter that an object names
-in its `filter_history` stands in its line of the manifest, as `filters`, to be held against what was sent.
+WEIGHT_DIFF are kept as models, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a
+model's metadata. All else, statistics, metrics and metadata, is kept as client:records; what belongs to the
+evaluation of one site's model by others as client:validate and client:submit_model. Every privacy filter that an
+object names in its `filter_history` stands in its line of the manifest, as `filters`, to be held against what was
+sent.
 The order of filters decides what is recorded: add this one last on a client, first on a server.
 """
 
@@ -20,11 +22,18 @@ from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
 from nvflare.apis.fl_constant import FLContextKey
 
-from fedaudit.audit.importing.recorders.plain import Inbox
+from fedaudit.audit.importing.recorders.plain import Inbox, name_kind
 
 KINDS = {DataKind.WEIGHTS: "local_model", DataKind.WEIGHT_DIFF: "model_delta"}
 CONTROLS = {"scaffold_c_diff": "control_delta", "scaffold_c_global": "control_global"}  # SCAFFOLD's names -> kind
 MODEL = "__model_weights__"  # in a collection: the model beside its controls
+HEADERS = "__headers__"  # of a message, with NVFlare's own under __NAME__
+OWN = (
+    "current_round",
+    "start_round",
+    "num_rounds",
+    "fl_client",
+)  # that it writes besides; the last never crosses
 UNTRAINED = ("validate", "submit_model")  # tasks that carry a site's model to be evaluated by others
 
 
@@ -58,42 +67,58 @@ class Tap(Filter):  # type: ignore[misc]
             inbox.approve(self.guard)
         return shareable
 
-    def _record(self, inbox: Inbox, shareable: Any, fl_ctx: Any) -> bool:
-        """Whether it recorded what a client sends."""
-        if shareable.get_return_code() not in (None, "OK"):
-            raise ValueError(f"a client answered {shareable.get_return_code()}")
+    def _record(self, inbox: Inbox, shareable: Any, fl_ctx: Any) -> bool | None:
+        """Whether a client sends it; None where not all of it is recorded."""
         kinds: dict[str, dict[str, Any]] = {}
         filters: list[str] = []
         said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
-        round = fl_ctx.get_prop("current_round")
+        round, task = fl_ctx.get_prop("current_round"), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
         up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
-        if fl_ctx.get_prop(FLContextKey.TASK_NAME) in UNTRAINED and not self.guard:  # it asks of all
-            return False
-        for prefix, dxo in parts(from_shareable(shareable)):
-            for name in CONTROLS.keys() & dxo.meta.keys():
-                kinds[_control(name, up)] = {k: np.asarray(v) for k, v in dxo.meta[name].items()}
-            if dxo.data_kind not in KINDS:
-                continue
-            name = prefix.rstrip("/").rpartition("/")[2]
-            kind = KINDS[dxo.data_kind] if up else "global_model"
-            kind = _control(name, up) if name in CONTROLS else kind
-            under = "" if name in (*CONTROLS, MODEL) else prefix
-            kinds.setdefault(kind, {}).update({f"{under}{k}": np.asarray(v) for k, v in dxo.data.items()})
-            count = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
-            if up and count is not None:
-                kinds["num_steps"] = {"steps": np.int64(count)}
-            round = dxo.get_meta_prop(MetaKey.CURRENT_ROUND, round)
-            filters += [f for f in dxo.get_filter_history() or [] if f not in filters]
+        if (code := shareable.get_return_code()) not in (None, "OK"):
+            inbox.note_failure(f"the answer of {_node(fl_ctx)} to {task}", ValueError(code), bytes=0)
+            task = str(code)
+        trains = task not in UNTRAINED and code in (None, "OK")
+        rest = name_kind("client" if up or not trains else "clients", "records" if trains else task)
+        for prefix, dxo in _open(shareable):
+            meta = dict(dxo.meta)
+            round = meta.pop(MetaKey.CURRENT_ROUND, round)
+            filters += [f for f in meta.pop(MetaKey.FILTER_HISTORY, None) or [] if f not in filters]
+            for name in [*CONTROLS.keys() & meta.keys()] if trains else ():
+                kinds.setdefault(_control(name, up), {}).update(meta.pop(name))
+            count = meta.get(MetaKey.NUM_STEPS_CURRENT_ROUND)
+            if trains and up and isinstance(count, int | float):
+                kinds["num_steps"] = {"steps": np.int64(meta.pop(MetaKey.NUM_STEPS_CURRENT_ROUND))}
+            others = {f"{prefix}meta.{key}": value for key, value in meta.items()}
+            if trains and dxo.data_kind in KINDS:
+                name = prefix.rstrip("/").rpartition("/")[2]
+                kind = KINDS[dxo.data_kind] if up else "global_model"
+                kind = _control(name, up) if name in CONTROLS else kind
+                under = "" if name in (*CONTROLS, MODEL) else prefix
+                kinds.setdefault(kind, {}).update({f"{under}{key}": value for key, value in dxo.data.items()})
+            else:
+                others[f"{prefix}{getattr(dxo.data_kind, 'value', dxo.data_kind)}"] = dxo.data
+            kinds.setdefault(rest, {}).update(others)
+        if not up:
+            kinds[rest] = inbox.list_news(kinds.get(rest, {}))
+        kinds = {kind: values for kind, values in kinds.items() if values}
         if not kinds:
             return False
         round = round if said is None else said
         node = inbox.client(_node(fl_ctx))
         sender, to = (node, "server") if up else ("server", node)
-        channel = "uplink" if up else "downlink"
-        done = inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
-        if not done:
-            raise ValueError("it was not recorded")
-        return bool(up)
+        channel, at = "uplink" if up else "downlink", int(round or 0)
+        done = inbox.message(at, channel, sender, [to], kinds, receivers=[to], filters=filters)
+        return bool(up) if done else None
+
+
+def _open(shareable: Any) -> Iterator[tuple[str, DXO]]:
+    """Every exchange object in a message; what stands in it besides them is one more, without a kind."""
+    own = {key: value for key, value in shareable.items() if key not in ("DXO", HEADERS)}
+    own |= {k: v for k, v in shareable.get(HEADERS, {}).items() if not (k.startswith("__") or k in OWN)}
+    if own:
+        yield "", DXO(data_kind="message", data=own, meta={})
+    if "DXO" in shareable:
+        yield from parts(from_shareable(shareable))
 
 
 def _control(name: str, up: bool) -> str:

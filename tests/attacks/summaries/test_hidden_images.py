@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
 
 from fedaudit.attacks.attack import OF_OTHERS, Unseen
 from fedaudit.attacks.evaluation.ranking import compare_by_class
@@ -422,3 +423,14 @@ def test_whoever_was_looked_for_before_fits_as_well_as_before() -> None:
     assert again[0].tolist() == [again[0, 0], first[0, 4], first[0, 2], first[0, 4]]
     fresh = Reader(SentNumbers(numbers, 3, 1000), [])
     assert np.allclose(fresh.fit(IMAGES[[9]])[0], again[0, 0], atol=1e-6)
+
+
+def test_a_row_of_a_table_is_told_from_all_others_and_a_mean_is_nobody_s() -> None:
+    """Columns have other units, so that every row is all but exactly like every other at some scale."""
+    rows = load_breast_cancer().data.astype(np.float32)[:60]
+    assert fits(rows.mean(axis=0), rows).max() > EXACT
+    numbers = np.concatenate([noise(0, 100), rows.mean(axis=0), 2 * rows[7] - 1, noise(1, 100)])
+    layout = [Segment(kind=Kind.GRADIENT, name="w", shape=numbers.shape, begin=0, end=len(numbers))]
+    reader = Reader(SentNumbers(numbers, 1, len(numbers), layout), [], rows)
+    assert np.flatnonzero(reader.fit(rows)[0]).tolist() == [7]
+    assert reader.tell_kinds(rows, reader.fit(rows)[0] > 0)[Kind.GRADIENT].nonzero()[0].tolist() == [7]

@@ -219,11 +219,6 @@ def _complex(folder: Path) -> None:
     _rewrite(folder, "F64", "C64")
 
 
-@inbox("a model in bfloat16", refused="has type 'BF16'")
-def _bfloat(folder: Path) -> None:
-    _rewrite(folder, "F16", "BF16")
-
-
 def _rewrite(folder: Path, kind: str, other: str) -> None:
     """The first message with numbers of one type that its header says are of another, and a digest that fits."""
     parts, own = digits()

@@ -1,4 +1,4 @@
-"""The hook for Flower, with a stand-in for Flower's classes: actions, rounds and what is not recorded."""
+"""The hook for Flower, with a stand-in for Flower's classes: actions, rounds and all that is recorded."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fedaudit.audit.importing.recorders.files import source
 
@@ -75,23 +76,92 @@ def test_of_several_records_one_is_the_model_and_the_others_kinds_of_the_apps_ow
     array = sent.content.array_records["a"]
     sent.content.array_records = {"arrays": array, "optimizer": array, "my-state": array}
     lines = record(hook, tmp_path, [[sent]])
-    kinds = {x["channel"]: set(x["kinds"]) for x in lines if "message" in x}
-    assert kinds["uplink"] == {"local_model", "client:optimizer", "client:my_state", "num_examples"}
-    assert kinds["downlink"] == {"global_model", "clients:optimizer", "clients:my_state"}
+    kinds = [(x["channel"], kind) for x in lines if "message" in x for kind in x["kinds"]]
+    own = {"local_model", "client:optimizer", "client:my_state", "num_examples", "client:records"}
+    assert {kind for channel, kind in kinds if channel == "uplink"} == own
+    sent_down = {kind for channel, kind in kinds if channel == "downlink"}
+    assert sent_down == {"global_model", "clients:optimizer", "clients:my_state", "clients:records"}
 
 
 def test_rounds_of_numpy_clients_are_those_of_their_messages_groups(hook: Hook, tmp_path: Path) -> None:
     sent = [[message("train", k, group=str(t), value=t)] for t in (1, 2, 3) for k in (5, 6)]
     lines = record(hook, tmp_path, sent)
-    assert rounds(lines, "uplink") == [0, 0, 1, 1, 2, 2] == rounds(lines, "downlink")
+    models = [x for x in lines if "clients:records" not in x.get("kinds", ())]
+    assert rounds(lines, "uplink") == [0, 0, 1, 1, 2, 2] == rounds(models, "downlink")
 
 
-def test_a_type_that_is_not_recorded_is_noted_once(hook: Hook, tmp_path: Path) -> None:
-    sent = [[message("query.histogram", k)] for k in (5, 6)] + [[message("get_parameters", 5)]]
-    lines = record(hook, tmp_path, sent)
-    assert [x["error"] for x in lines if "error" in x] == [
-        "messages to 'query.histogram': ValueError: train and evaluate are recorded"
+def arrays(folder: Path, line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() for name, value in load_file(folder / f"{line['message']}.safetensors").items()}
+
+
+def uplinks(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [x for x in lines if x.get("channel") == "uplink" and "message" in x]
+
+
+def test_lists_texts_and_bytes_of_metrics_and_configs_are_kept(hook: Hook, tmp_path: Path) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+    sent.content.metric_records = {
+        "m": {"num-examples": 7, "train_loss": 0.5, "val_loss": 2.0, "counts": [5, 7, 0]}
+    }
+    sent.content.config_records = {
+        "c": {"server-round": 1},
+        "note": {"raw": b"\x00\x10", "city": "Bern", "tags": ["a", "b"]},
+    }
+    (line,) = uplinks(record(hook, tmp_path, [[sent]]))
+    found = arrays(tmp_path, line)
+    assert found["num_examples/count"] == 7 and found["local_loss/loss"] == 0.5
+    assert found["client:records/m.val_loss"] == 2.0 and found["client:records/m.counts"] == [5, 7, 0]
+    assert found["client:records/note.raw"] == [0, 16]
+    assert (
+        bytes(found["client:records/note.city"]) == b"Bern"
+        and bytes(found["client:records/note.tags"]) == b"a\nb"
+    )
+
+
+@pytest.mark.parametrize("action", ["evaluate", "query.histogram", "get_properties", "get_parameters"])
+def test_answers_to_every_action_are_kept_in_the_round_that_is_on(
+    action: str, hook: Hook, tmp_path: Path
+) -> None:
+    sent = [[message(action, 5)], [message("train", 5, value=1)], [message(action, 5, value=2)]]
+    lines = uplinks(record(hook, tmp_path, sent))
+    kind = "client:" + action.partition(".")[0]
+    assert [(x["round"], x["kinds"][0]) for x in lines] == [(0, kind), (0, "local_model"), (0, kind)]
+    assert arrays(tmp_path, lines[2]) == {f"{kind}/a.w": [2, 2, 2], f"{kind}/m.num-examples": 7}
+
+
+def test_what_the_server_repeats_besides_the_model_is_recorded_once(hook: Hook, tmp_path: Path) -> None:
+    sent = [[message("train", 5, config={"server-round": t, "rate": max(2, t)}, value=t)] for t in (1, 2, 3)]
+    lines = [x for x in record(hook, tmp_path, sent) if x.get("kinds") == ["clients:records"]]
+    assert [(x["round"], arrays(tmp_path, x)["clients:records/c.rate"]) for x in lines] == [(0, 2), (2, 3)]
+
+
+def test_what_cannot_be_kept_is_noted_by_name_and_size_and_the_rest_is_kept(hook: Hook, tmp_path: Path) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+    sent.content.config_records["note"] = {"odd": object(), "city": "Bern"}
+    lines = record(hook, tmp_path, [[sent]])
+    noted = [x for x in lines if "error" in x]
+    assert [("note.odd" in x["error"], x["bytes"] > 0, x["channel"]) for x in noted] == [
+        (True, True, "downlink"),
+        (True, True, "uplink"),
     ]
+    assert "client:records/note.city" in arrays(tmp_path, uplinks(lines)[0])
+
+
+def test_an_array_that_flower_cannot_read_is_kept_as_its_bytes(hook: Hook, tmp_path: Path) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+
+    def fail() -> None:
+        raise TypeError("unsupported serialization type")
+
+    sent.content.array_records["a"]["odd"] = SimpleNamespace(numpy=fail, data=b"\x01\x02")
+    (line,) = uplinks(record(hook, tmp_path, [[sent]]))
+    assert arrays(tmp_path, line)["local_model/odd"] == [1, 2]
+
+
+def test_an_answer_that_is_an_error_lost_nothing(hook: Hook, tmp_path: Path) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+    sent.has_error, sent.error = lambda: True, "out of memory"
+    assert [x["bytes"] for x in record(hook, tmp_path, [[sent]]) if "error" in x] == [0]
 
 
 def test_a_reply_that_the_guard_stops_does_not_leave(hook: Hook, tmp_path: Path) -> None:

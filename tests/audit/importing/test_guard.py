@@ -17,10 +17,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.attacks.evaluation.payloads import Numbers, find_records, read_numbers
 from fedaudit.attacks.summaries._stretches import fits
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.importing.disguised import find_disguised
 from fedaudit.audit.importing.guard import PAYLOAD, Outgoing, check_outgoing, is_of_rank_one
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.fl.data.dataset import Arrays
@@ -125,15 +125,15 @@ def test_an_image_in_disguise_is_named_and_that_of_another_site_is_not(name: str
     torch.manual_seed(1)
     state = {n: v.numpy() for n, v in nets.Mlp().state_dict().items()}
     others = digits()[0][1][0]
-    found = find_disguised(hide(state), PART[0])
-    assert [(how, examples) for how, examples in found.items() if where in how] == [(next(iter(found)), {3})]
-    assert find_disguised(state, PART[0]) == {} and find_disguised(hide(state), others) == {}
+    found = find_records(read_numbers(hide(state)), PART[0])
+    assert [x.record for x in found] == [3] and where in found[0].how
+    assert find_records(read_numbers(state), PART[0]) == find_records(read_numbers(hide(state)), others) == []
 
 
 def test_numbers_on_the_grid_of_the_pixels_are_no_pieces() -> None:
     grid = np.random.default_rng(0).integers(0, 17, 50_000).astype("f4") / 16  # all 8 in a row are some pixels
-    assert find_disguised({"w": grid}, PART[0]) == {}
-    assert find_disguised({"w": np.concatenate([grid[:900] * 1e-3, IMAGE.ravel()[18:26]])}, PART[0])
+    assert find_records([Numbers("w", grid)], PART[0]) == []
+    assert find_records([Numbers("w", np.concatenate([grid[:900] * 1e-3, IMAGE.ravel()[18:26]]))], PART[0])
 
 
 def one_step(x: np.ndarray, y: np.ndarray, make: type[nn.Module] = nets.Mlp) -> tuple[State, State]:  # type: ignore[type-arg]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file
 
 from fedaudit.audit.importing.recorders.files import source
 
@@ -18,11 +20,17 @@ RESULT, TASK = "result", "data"
 class Dxo(SimpleNamespace):
     """An exchange object."""
 
-    def get_meta_prop(self, name: str, default: Any = None) -> Any:
-        return self.meta.get(name, default)
 
-    def get_filter_history(self) -> list[str]:
-        return []
+class Shareable(dict[str, Any]):
+    """What holds one, and headers."""
+
+    code: str = "OK"
+
+    def get_return_code(self) -> str:
+        return self.code
+
+    def get_header(self, name: str) -> Any:
+        return self.get("__headers__", {}).get(name)
 
 
 def weights(kind: str = "WEIGHTS", **meta: Any) -> Dxo:
@@ -37,8 +45,10 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
         "dxo": {
             "DXO": Dxo,
             "DataKind": SimpleNamespace(**names),
-            "MetaKey": SimpleNamespace(NUM_STEPS_CURRENT_ROUND="steps", CURRENT_ROUND="round"),
-            "from_shareable": lambda shareable: shareable.dxo,
+            "MetaKey": SimpleNamespace(
+                NUM_STEPS_CURRENT_ROUND="steps", CURRENT_ROUND="round", FILTER_HISTORY="history"
+            ),
+            "from_shareable": lambda shareable: shareable["DXO"],
         },
         "filter": {
             "Filter": type("Filter", (), {"get_prop": lambda self, _: self.chain}),
@@ -58,8 +68,12 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found["Tap"]
 
 
-def record(tap: Any, folder: Path, chain: str, dxo: Dxo, task: str = "train") -> list[set[str]]:
+def record(tap: Any, folder: Path, chain: str, dxo: Dxo | Shareable, task: str = "train") -> list[set[str]]:
     """Kinds of each message that one exchange left."""
+    return [set(x["kinds"]) for x in lines(tap, folder, chain, dxo, task) if "message" in x]
+
+
+def lines(tap: Any, folder: Path, chain: str, dxo: Dxo | Shareable, task: str = "train") -> list[dict[str, Any]]:
     peer = SimpleNamespace(get_identity_name=lambda: "site-1")
     context = SimpleNamespace(
         get_identity_name=lambda: "server",
@@ -68,11 +82,15 @@ def record(tap: Any, folder: Path, chain: str, dxo: Dxo, task: str = "train") ->
     )
     one = tap(str(folder))
     one.chain = chain
-    one.process(SimpleNamespace(dxo=dxo, get_return_code=lambda: "OK", get_header=lambda _: None), context)
+    one.process(dxo if isinstance(dxo, Shareable) else Shareable(DXO=dxo), context)
     path = folder / "manifest.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    assert not [x for x in lines if "error" in x]
-    return [set(x["kinds"]) for x in lines if "message" in x]
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def arrays(folder: Path) -> dict[str, Any]:
+    """Of the one message."""
+    (path,) = folder.glob("*/*.safetensors")
+    return load_file(path)
 
 
 def test_controls_in_a_models_metadata_are_kinds_of_their_own(tap: Any, tmp_path: Path) -> None:
@@ -91,6 +109,49 @@ def test_controls_in_a_collection_are_not_part_of_the_model(tap: Any, tmp_path: 
     assert (tmp_path / f"{line['message']}.safetensors").read_bytes().count(b"model_delta/w") == 1
 
 
-def test_models_that_others_evaluate_are_not_recorded_as_training(tap: Any, tmp_path: Path) -> None:
-    assert record(tap, tmp_path / "a", TASK, weights(), "validate") == []
-    assert record(tap, tmp_path / "b", RESULT, weights(), "submit_model") == []
+def test_models_that_others_evaluate_are_no_training(tap: Any, tmp_path: Path) -> None:
+    assert record(tap, tmp_path / "a", TASK, weights(), "validate") == [{"client:validate"}]
+    assert record(tap, tmp_path / "b", RESULT, weights(), "submit_model") == [{"client:submit_model"}]
+
+
+def test_statistics_metadata_and_headers_are_kept(tap: Any, tmp_path: Path) -> None:
+    counts = Dxo(
+        data_kind="STATISTICS", data={"histogram": {"age": [1, 0, 2]}, "count": 3}, meta={"site": "Bern"}
+    )
+    up = Shareable(DXO=counts, note=b"\x01\x02", __headers__={"hint": "x", "__topic__": "t", "start_round": 0})
+    assert record(tap, tmp_path, RESULT, up) == [{"client:records"}]
+    found = {name.removeprefix("client:records/"): value for name, value in arrays(tmp_path).items()}
+    assert found["STATISTICS.histogram.age"].tolist() == [1, 0, 2] and found["STATISTICS.count"] == 3
+    assert found["meta.site"].tobytes() == b"Bern" and found["message.note"].tolist() == [1, 2]
+    assert found.keys() - {"STATISTICS.histogram.age", "STATISTICS.count", "meta.site"} == {
+        "message.note",
+        "message.hint",
+    }
+
+
+def test_tensors_of_every_type_are_kept_also_those_that_require_a_gradient(tap: Any, tmp_path: Path) -> None:
+    values = {
+        "bf16": torch.full((3,), 1.5, dtype=torch.bfloat16, requires_grad=True),
+        "f8": torch.full((3,), 1.5).to(torch.float8_e4m3fn),
+        "f16": torch.full((3,), 1.5, dtype=torch.float16),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+        "complex": torch.full((2,), 1 + 2j),
+        "sparse": torch.eye(2).to_sparse(),
+        "bool": torch.tensor([True, False]),
+        "long": torch.tensor([2**40]),
+    }
+    values |= {"tied": values["f16"]}
+    assert record(tap, tmp_path, RESULT, Dxo(data_kind="WEIGHTS", data=values, meta={})) == [{"local_model"}]
+    found = {name.removeprefix("local_model/"): value for name, value in arrays(tmp_path).items()}
+    assert found.keys() == values.keys()
+    assert [found[n].tolist() for n in ("bf16", "f8", "f16", "tied")] == [[1.5] * 3] * 4
+    assert found["f16"].dtype == np.float16 and found["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert found["complex"].tolist() == [[1, 2]] * 2 and found["sparse"].tolist() == [[1, 0], [0, 1]]
+    assert found["bool"].tolist() == [True, False] and found["long"].tolist() == [2**40]
+
+
+def test_an_answer_that_is_an_error_lost_nothing(tap: Any, tmp_path: Path) -> None:
+    failed = Shareable()
+    failed.code = "EXECUTION_EXCEPTION"
+    (noted,) = [x for x in lines(tap, tmp_path, RESULT, failed) if "error" in x]
+    assert noted["bytes"] == 0 and "site-1 to train: ValueError: EXECUTION_EXCEPTION" in noted["error"]

@@ -16,17 +16,20 @@ from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing import messages
+from fedaudit.audit.importing.door import UNKNOWN
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
+from fedaudit.audit.observer.reach import Rounds, observed_rounds
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, unread
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, read, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.questions import State
@@ -105,7 +108,10 @@ ODD: dict[str, tuple[Change, str]] = {
     "infinity": (put_all(np.inf), "holds NaN or infinity"),
     "too long for a length": (put_all(3e38), "holds 3e+38"),
     "too long for 32 bits": (put_all(1e300, "f8"), "holds 1e+300"),
-    "a name that turns its line around": (put("\u202egpj", np.zeros(1, "f4")), "'local_model/\\u202egpj', which"),
+    "a name that turns its line around": (
+        put("\u202egpj", np.zeros(1, "f4")),
+        "local_model holds '_gpj' [1], and",
+    ),
     "a count below nothing": (put("count", np.array(-5), COUNT), "num_examples says -5 in 'count'"),
     "a count beyond everybody": (put("count", np.array(2**62), COUNT), "num_examples says 4.61169e+18"),
     "half an example": (put("count", np.array(40.5), COUNT), "num_examples says 40.5"),
@@ -271,7 +277,7 @@ def test_a_message_that_lists_nothing_and_holds_nothing_is_odd(tmp_path: Path) -
     assert [*check_files(run.path, [*lines(run.artifacts)])] == []
 
 
-def test_bfloats_of_one_client_are_set_aside(tmp_path: Path) -> None:
+def test_bfloats_of_one_client_are_read(tmp_path: Path) -> None:
     inbox = write(tmp_path, put("head.bias", np.zeros(10, "f2")))
     told = [json.loads(x) for x in (inbox / MANIFEST).read_text().splitlines()]
     line = next(x for x in told if x.get("message") == "r00001/client-1.uplink")
@@ -281,8 +287,23 @@ def test_bfloats_of_one_client_are_set_aside(tmp_path: Path) -> None:
     path.write_bytes(data)
     line["sha256"] = hashlib.sha256(data).hexdigest()
     (inbox / MANIFEST).write_text("".join(json.dumps(x) + "\n" for x in told))
-    (one,) = take(tmp_path, inbox)[2].unread
-    assert "has type 'BF16'" in one.why
+    run, _, found = take(tmp_path, inbox)
+    assert found.unread == []
+    (sent,) = [a for a in read(run.artifacts) if a.id == "r00001/client-1.uplink/local_model"]
+    assert sent.payload["head.bias"].tolist() == [0] * 10
+
+
+def test_what_a_recorder_could_not_keep_stays_open_unless_nothing_crossed(tmp_path: Path) -> None:
+    inbox = write(tmp_path, put("head.bias", np.zeros(10, "f4")))
+    with open(inbox / MANIFEST, "a") as file:
+        file.write(
+            '{"error":"client:records/note of client/1: TypeError","bytes":56,"round":1,"sender":"client/1"}\n'
+        )
+        file.write('{"error":"the answer of node 5: out of memory","bytes":0}\n')
+    run, _, found = take(tmp_path, inbox)
+    assert len(found.errors) == 2
+    rounds = observed_rounds([*manifest(run.artifacts), *unread(run.artifacts)])
+    assert rounds[Channel.UPLINK, UNKNOWN] == Rounds(sent=frozenset({1}))
 
 
 def test_a_round_with_an_unread_message_is_not_recomputed_and_doctor_says_so(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from torch.func import functional_call
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
+from fedaudit.audit.importing.layout import Layout
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import ObservedTraffic
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring, find_tied
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
@@ -190,9 +191,29 @@ def test_a_recorder_stores_types_that_an_import_takes(tmp_path: Path) -> None:
         0, "uplink", inbox.client("a"), ["server"], {"client:odd": odd | {"none": x[:0], "one": x[0, 0]}}
     )
     assert not inbox.message(
-        0, "uplink", inbox.client("b"), ["server"], {"client:odd": {"words": np.array(["a"])}}
+        0, "uplink", inbox.client("b"), ["server"], {"client:odd": {"things": np.array([object()])}}
     )
     (found,) = [a for a in read(tmp_path) if a.kind.open]
     assert Survey.from_inbox(tmp_path).errors and found.payload["pairs"].shape == (2, 3, 2)
     assert found.payload["long"].dtype == np.float64 and np.array_equal(found.payload["turned"], x.T[::2])
     assert np.array_equal(found.payload["swapped"], x) and found.payload["one"].shape == ()
+
+
+class Tied(nn.Module):
+    """The last layer is the first one's matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.head.weight = self.embed.weight
+
+
+def test_of_an_array_with_two_names_one_may_be_sent() -> None:
+    tied = find_tied(Tied)
+    assert tied == {"head.weight": "embed.weight"} and find_tied(None) == {}
+    whole = {f"local_model/{name}": value.numpy() for name, value in Tied().state_dict().items()}
+    layout = Layout({name: tuple(v.shape) for name, v in Tied().state_dict().items()}, tied=tied)
+    for name in ("local_model/head.weight", "local_model/embed.weight"):
+        settled = layout.settle("m", {k: v for k, v in whole.items() if k != name})
+        assert settled.keys() == whole.keys() and np.array_equal(settled[name], whole[name])
+    assert layout.settle("m", whole) is whole and layout.describe()[0].startswith("2 messages: an array")

@@ -297,8 +297,8 @@ def test_a_text_federation_is_planned_without_attacks_on_images(tmp_path: Path) 
         "budget: {minutes: 100000}\n",
     )
     runs = said.partition("attacks that will run:")[2].partition("attacks that apply")[0]
-    assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" not in runs
+    assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" in runs
     line = next(row for row in said.splitlines() if "exact_record.server" in row)
-    assert "no limit without played_message" in line
+    assert "no limit without hidden_images" in line and "played_message" in line
     line = next(row for row in said.splitlines() if "reconstruction.server" in row)
     assert "token_set" in line and "inverting_gradients" not in line

@@ -110,9 +110,9 @@ def test_every_attack_asks_something_of_some_method(name: str) -> None:
 def test_an_image_attack_asks_nothing_of_text() -> None:
     text = make_scene("fedavg", modality="text")
     tried = {a.id for a in try_all(text)}
-    assert "loss_threshold" in tried and not {"analytic", "hidden_images", "inverting_gradients"} & tried
+    assert "loss_threshold" in tried and not {"analytic", "dlg", "inverting_gradients"} & tried
     found = answer(text, try_all(text))
-    assert found["exact_record.server"].findings == ["played_message"]
+    assert found["exact_record.server"].findings == ["hidden_images", "played_message"]  # of any records
     assert {"token_set", "span_check"} <= set(found["reconstruction.server"].findings)
 
 
