@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Route
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.recording.provenance import Provenance
-from fedaudit.fl.recording.recorder import lines, manifest, read, unread
+from fedaudit.fl.recording.recorder import is_from_client, lines, manifest, read, unread
 
 MOST_BYTES = 2**30  # of models and their like that are read at once
 
@@ -77,14 +77,14 @@ def is_anybody_behind(folder: Path) -> bool:
 
 
 def read_arrivals(folder: Path) -> dict[int, frozenset[int]] | None:
-    """Round -> clients whose upload arrived; None where not every upload's sender was recorded.
+    """Round -> clients of whom a message arrived; None where not every message's sender was recorded.
 
     The traffic lines count all senders of a round, also those whose messages were not kept.
     """
     senders: dict[int, set[int]] = defaultdict(set)
     counted: dict[int, int] = defaultdict(int)
     for line in chain(manifest(folder), unread(folder)):
-        if line["channel"] != Channel.UPLINK:
+        if not is_from_client(line):
             continue
         if "traffic" in line:
             counted[line["round"]] = max(counted[line["round"]], line["senders"])

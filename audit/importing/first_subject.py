@@ -13,7 +13,6 @@ from fedaudit.audit.case.truth import example_shape, label_count, list_classes
 from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
-from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.visible import visible_name
@@ -101,7 +100,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
 def _write_prototypes(found: Survey) -> Iterator[str]:
     """Open kinds of classes that are called prototypes or means and have a row of features for each label."""
     rows = dict[str, dict[str, str]]()
-    for line in found.on(Channel.UPLINK):
+    for line in found.sent:
         for name in line["kinds"]:
             if PROTOTYPES.search(name) and name not in rows:
                 arrays = header(found.inbox / f"{line['message']}.safetensors")
@@ -117,7 +116,7 @@ def _write_prototypes(found: Survey) -> Iterator[str]:
 
 def _list_adapters(found: Survey) -> list[str]:
     """Names of arrays that only an adapter of a larger network has."""
-    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    line = next((x for x in found.sent if MODEL_KINDS & {*x["kinds"]}), None)
     names = () if line is None else header(found.inbox / f"{line['message']}.safetensors")
     return sorted(n.partition("/")[2] for n in names if "lora_" in n)
 
@@ -133,7 +132,7 @@ class AdapterShape(NamedTuple):
 
 def _describe_adapters(found: Survey) -> AdapterShape | None:
     """None where there are none, or where their ranks differ."""
-    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    line = next((x for x in found.sent if MODEL_KINDS & {*x["kinds"]}), None)
     arrays = {} if line is None else header(found.inbox / f"{line['message']}.safetensors")
     own = {k.partition("/")[2]: s for k, (_, s) in arrays.items() if k.partition("/")[0] in MODEL_KINDS}
     layers = {n.partition(".lora_A")[0]: s[0] for n, s in own.items() if ".lora_A" in n and len(s) == 2}

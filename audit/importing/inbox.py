@@ -22,13 +22,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
-from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
+from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header, locate
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, is_from_client, lines
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
@@ -319,8 +319,9 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
             raise ValueError(f"{name!r:.60} is no name of a message: letters, digits, . _ + - and / between them")
         if not line["kinds"]:
             raise ValueError("kinds must be a list")
-        if line["channel"] == Channel.UPLINK and Party.parse(line["sender"]).role != Role.CLIENT:
-            raise ValueError(f"{line['sender']} sends no uplink")
+        is_client = Party.parse(line["sender"]).role == Role.CLIENT
+        if line["channel"] == (Channel.DOWNLINK if is_client else Channel.UPLINK):
+            raise ValueError(f"{line['sender']} sends no {line['channel']}; from client to client is a relay")
 
 
 def _is_node(name: object) -> bool:

@@ -20,12 +20,16 @@ def summary(inbox: Path) -> Iterator[str]:
         f"recorded by: {found.recorder or 'not said'}, format version {VERSION}, "
         f"{len(found.messages):,} messages, {size / 1e6:,.1f} MB"
     )
-    per_round = Counter(x["round"] for x in found.on(Channel.UPLINK))
+    per_round = Counter(x["round"] for x in found.sent)
     between = f", {min(per_round)} to {max(per_round)}" if per_round else ""
     yield f"rounds in which clients sent something: {len(per_round)}{between}"
     heard = f", {min(per_round.values())} to {max(per_round.values())} uploads a round" if per_round else ""
     yield f"clients heard: {len(found.heard)} of {found.clients}{heard}"
-    for name, channel in (("from clients", Channel.UPLINK), ("from the server", Channel.DOWNLINK)):
+    for name, channel in (
+        ("from clients", Channel.UPLINK),
+        ("from client to client", Channel.RELAY),
+        ("from the server", Channel.DOWNLINK),
+    ):
         yield f"{name}: " + (", ".join(f"{k} ({n:,})" for k, n in found.sends(channel).items()) or "nothing")
     claims = ", ".join(f"{name} ({n:,} messages)" for name, n in found.filters.items())
     yield f"privacy filters that messages name: {claims or 'none'}"

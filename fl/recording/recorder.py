@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 
-from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route, did_client_send
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.provenance import Provenance
 from fedaudit.fl.recording.sizes import sizes
@@ -152,6 +152,16 @@ class Recorder:
 def read_role(seen: str) -> str:
     """The role of a reader as lines name it: "client" of "client/3", and of "client"."""
     return seen.partition("/")[0]
+
+
+def is_from_client(line: Mapping[str, Any]) -> bool:
+    """Whether a client sent what a line tells of, to the server or, where there is none, to other clients."""
+    return did_client_send(Party.parse(str(line["sender"])), Channel(line["channel"]))
+
+
+def carries_shared_model(line: Mapping[str, Any]) -> bool:
+    """Whether a message holds the model that a round begins with: the server's, or a client's in its place."""
+    return line["channel"] in (Channel.DOWNLINK, Channel.RELAY) and Kind.GLOBAL_MODEL in line["kinds"]
 
 
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
