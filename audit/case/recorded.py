@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, maker, read_task
+from fedaudit.audit.case.networks import adapt_maker, is_configured, maker, read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings import catalog
@@ -207,7 +207,7 @@ class RecordedClients(RecordedData):
     @property
     def _brings_weights(self) -> bool:
         cls = catalog.load("models", self.subject.model.name) if self.subject.model else Net
-        return issubclass(cls, Net) and cls.brings_weights
+        return is_configured(cls) and bool(cls.brings_weights)
 
     @cached_property
     def _base(self) -> Mapping[str, torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedaudit.audit.case.truth import example_shape, label_count, list_classes
+from fedaudit.audit.case.truth import example_shape, find_label_range, list_classes
 from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
@@ -48,8 +48,13 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
         raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
     name = visible_name(found.inbox.resolve().name)
     whose = "" if truth is None else visible_name(truth.name)
-    labels = 0 if truth is None else label_count(truth)
+    least, labels = (0, 0) if truth is None else find_label_range(truth)
     outputs = _count_outputs(found)
+    if least > 0 and labels == outputs + 1:
+        raise UserError(
+            f"labels of {whose} go from {least} to {labels - 1}, and the network has {outputs} outputs",
+            hint="labels count from 0: subtract 1 from each y",
+        )
     classes = max(labels, outputs, 2)
     shown = f"the smallest layer has {outputs} outputs"
     if truth is not None and labels >= outputs:
@@ -69,7 +74,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean and std']}"
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"
-    yield f"model: {model}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
+    yield f"model: {_name_network(model)}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
     adapters = [] if base else _list_adapters(found)
     if base or adapters:
         why = "stated" if base else f"guessed: clients send adapters, such as {adapters[0]:.80}"
@@ -95,6 +100,11 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     if found.nodes:
         yield "identities: {}  # node: name of its truth, where they differ; seen were"
         yield from (f"#   {node}: {party}" for party, node in [*found.nodes.items()][:50])
+
+
+def _name_network(model: str) -> str:
+    """The network as a subject names it: a folder is one that save_pretrained wrote."""
+    return json.dumps({"name": "hf", "path": model}, ensure_ascii=False) if Path(model).is_dir() else model
 
 
 def _write_prototypes(found: Survey) -> Iterator[str]:

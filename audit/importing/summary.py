@@ -25,12 +25,9 @@ def summary(inbox: Path) -> Iterator[str]:
     yield f"rounds in which clients sent something: {len(per_round)}{between}"
     heard = f", {min(per_round.values())} to {max(per_round.values())} uploads a round" if per_round else ""
     yield f"clients heard: {len(found.heard)} of {found.clients}{heard}"
-    for name, channel in (
-        ("from clients", Channel.UPLINK),
-        ("from client to client", Channel.RELAY),
-        ("from the server", Channel.DOWNLINK),
-    ):
-        yield f"{name}: " + (", ".join(f"{k} ({n:,})" for k, n in found.sends(channel).items()) or "nothing")
+    up = found.sends(Channel.UPLINK) + found.sends(Channel.RELAY)
+    for name, kinds in (("from clients", up), ("from the server", found.sends(Channel.DOWNLINK))):
+        yield f"{name}: " + (", ".join(f"{k} ({n:,})" for k, n in kinds.items()) or "nothing")
     claims = ", ".join(f"{name} ({n:,} messages)" for name, n in found.filters.items())
     yield f"privacy filters that messages name: {claims or 'none'}"
     lost = f"; the first: {found.errors[0][:120]}" if found.errors else ""
