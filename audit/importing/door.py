@@ -24,14 +24,12 @@ from fedaudit.audit.importing.layout import COUNTER, MODEL_KINDS, Layout
 from fedaudit.audit.importing.message_file import NUMPY, Header, header, locate
 from fedaudit.fl.artifact import Channel, Role
 from fedaudit.fl.kinds import UPDATES, Kind, Tells, explain_misfit
-from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client
+from fedaudit.fl.recording.recorder import LARGEST, carries_shared_model, is_from_client
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
 
 MOST_ARRAYS = 100_000  # of a message
 MOST_EXAMPLES = 10**12  # of a client
-LARGEST = float(np.finfo(np.float32).max) ** 0.5  # a longer number has no square of 32 bits, an update no length
-UNKNOWN = Kind("example:unread")  # what a message of no known kind is counted as: it may tell of anybody
 LISTS = ("classes", "labels")  # arrays of classes
 IN_PARTS = (Kind.UNFROZEN_LAYERS,)  # of a model, of which each client sends others
 Form = frozenset[tuple[str, tuple[int, ...], str]]  # array, shape, sort of its numbers

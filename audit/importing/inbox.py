@@ -3,9 +3,9 @@
 Nothing is unpickled or executed. Names are plain, files lie inside and are no links, sizes and counts stay below
 limits given beforehand, a file is what its SHA-256 says, and the header of a file is read before its arrays. The
 first thing wrong ends the import with one sentence. A client's message that is odd (door.py), and any that is not
-finite, is set aside: it is copied as it came, and its line says `unread` and why. Optional keys are filled in,
-and a model's arrays get its network's names and types (layout.py): later readers find one form, whatever recorded
-it.
+finite, is set aside: it is copied as it came, its line says `unread` and why, and it is read as numbers alone.
+Optional keys are filled in, and a model's arrays get its network's names and types (layout.py): later readers
+find one form, whatever recorded it.
 """
 
 import math
@@ -22,13 +22,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
-from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_known
+from fedaudit.audit.importing.door import MOST_ARRAYS, Door, find_unfit, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header, locate
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, is_from_client, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, SET_ASIDE, VERSION, check_form, is_from_client, lines
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
@@ -184,9 +184,9 @@ def _set_aside(
     sender, kept = str(line["sender"]), ("round", "channel", "sender", "receivers", "seen_by", "sha256", "behind")
 
     def name(kind: str) -> str:
-        return layout.name_kind(kind, sender) if kind in line["kinds"] and is_known(kind) else str(UNKNOWN)
+        return layout.name_kind(kind, sender) if kind in line["kinds"] and is_known(kind) else str(SET_ASIDE)
 
-    kinds = [*dict.fromkeys(map(name, line["kinds"] or [UNKNOWN]))]
+    kinds = [*dict.fromkeys([*map(name, line["kinds"]), str(SET_ASIDE)])]  # as which it is read
     unread = {
         "unread": line["message"],
         **{k: line[k] for k in kept if k in line},
@@ -301,7 +301,10 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     if "message" not in line and "traffic" not in line:
         return
     if "message" in line and isinstance(line["kinds"], list) and is_from_client(line):  # the door asks of others
-        line = {**line, "kinds": [k for k in line["kinds"] if not isinstance(k, str) or is_known(k)] or [UNKNOWN]}
+        line = {
+            **line,
+            "kinds": [k for k in line["kinds"] if not isinstance(k, str) or is_known(k)] or [SET_ASIDE],
+        }
     check_form(line)
     if line["round"] > limits.rounds:
         raise ValueError(f"round must be a whole number up to {limits.rounds:,}")

@@ -159,7 +159,7 @@ def read_traffic(lines: Iterable[Mapping[str, Any]]) -> ObservedTraffic:
         if "traffic" in line:
             channel, kind = Channel(line["channel"]), Kind(line["traffic"])
             kinds[channel][kind] = None
-            has_server |= channel == Channel.UPLINK or SERVER.role in (line["sender"], *line["seen_by"])
+            has_server |= channel == Channel.UPLINK or SERVER.role in (line.get("sender"), *line["seen_by"])
             if channel == Channel.RELAY:
                 roles = {s.partition("/")[0] for s in line["seen_by"]}
                 relay_readers |= {position for role, position in _RELAY_READERS.items() if role in roles}

@@ -33,6 +33,8 @@ MANIFEST = "manifest.jsonl"
 MOST_OF_A_LINE = 2**24  # bytes
 LONGEST = 200  # letters of the name of a message, which is a path
 FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line is, too
+SET_ASIDE = Kind("example:unread")  # what a message that was set aside is read as: it may tell of anybody
+LARGEST = float(np.finfo(np.float32).max) ** 0.5  # a longer number has no square of 32 bits
 _COMMON = {"round", "channel", "sender", "seen_by"}
 _FIELDS = {  # what each sort of line must hold
     "message": _COMMON | {"kinds", "sha256"},
@@ -267,6 +269,10 @@ class NotFiniteError(UserError):
     """A recorded array holds NaN or infinity."""
 
 
+class DamagedError(UserError):
+    """A recorded file holds no arrays that can be loaded."""
+
+
 def read(
     folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] | None = None
 ) -> list[Artifact]:
@@ -293,13 +299,79 @@ def read(
 
 def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     """The artifacts of one line; raises UserError as `read` does."""
+    route, path, arrays = _load_message(folder, line)
+    payloads: dict[Kind, dict[str, NDArray[Any]]] = {Kind(k): {} for k in line["kinds"]}
+    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
+        kind, _, part = key.partition("/")
+        if kind not in payloads or not part:
+            raise UserError(
+                f"artifact {path} holds {key!r}, which its manifest line does not list",
+                hint="arrays are named kind/name, with kind in the line's kinds",
+            )
+        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
+            if route.sender.role is not Role.SERVER:
+                raise NotFiniteError(
+                    f"artifact {path}: {key!r} holds NaN or infinity",
+                    hint="a message that is not finite is rejected, as the server would",
+                )
+            raise NotFiniteError(
+                f"training has diverged: what the server sent in round {route.round + 1} holds NaN or infinity "
+                f"({key} in {path})",
+                hint="nothing can be read out of such a model: train with a smaller step size, clipped gradients "
+                "or, where clients are malicious, a robust aggregator; the robustness matrix measures such runs",
+            )
+        payloads[Kind(kind)][part] = array
+    return [_make_artifact(line["message"], kind, route, payload) for kind, payload in payloads.items()]
+
+
+def read_set_aside(folder: Path) -> list[Artifact]:
+    """Messages that an import has set aside, each as the numbers in it, whatever they are called.
+
+    A number that is not finite, or has no square, is 0. Left out are files of which nothing can be loaded. Raises
+    UserError as `read` does.
+    """
+    found = []
+    for line in unread(folder):
+        try:
+            route, _, arrays = _load_message(folder, line | {"message": line["unread"]})
+        except DamagedError:  # such as types that nothing here has
+            continue
+        numbers = {
+            name: _to_numbers(v) for name, v in sorted(arrays.items()) if v.dtype.kind in "fiub" and v.size
+        }
+        if numbers:
+            found.append(_make_artifact(line["unread"], SET_ASIDE, route, numbers))
+    return found
+
+
+def _to_numbers(array: NDArray[Any]) -> NDArray[np.float32]:
+    values = np.asarray(array, np.float64)
+    return np.where(np.isfinite(values) & (abs(values) <= LARGEST), values, 0).astype(np.float32)
+
+
+def _make_artifact(name: str, kind: Kind, route: Route, payload: Mapping[str, NDArray[Any]]) -> Artifact:
+    return Artifact(
+        id=f"{name}/{kind}",
+        kind=kind,
+        channel=route.channel,
+        round=route.round,
+        sender=route.sender,
+        seen_by=route.seen_by,
+        payload=payload,
+    )
+
+
+def _load_message(folder: Path, line: Mapping[str, Any]) -> tuple[Route, Path, dict[str, NDArray[Any]]]:
+    """The way of a message, and its file with the arrays in it; raises UserError as `read` does."""
     try:
         name, digest = str(line["message"]), line["sha256"]
         round, channel = int(line["round"]), Channel(line["channel"])
         sender, seen = Party.parse(str(line["sender"])), tuple(map(str, line["seen_by"]))
-        kinds = [Kind(k) for k in line["kinds"]]
+        route = Route(round, channel, sender, (), seen)
         if not (isinstance(line["seen_by"], list) and isinstance(line["kinds"], list)):
             raise ValueError("seen_by and kinds must be lists")
+        if not all(map(Kind, line["kinds"])):  # raises for what is none
+            raise ValueError("a kind has no name")
         path = (folder / f"{name}.safetensors").resolve()
         present = path.is_file()  # a folder is none, nor a pipe that would never end
     except (ValueError, TypeError, OverflowError, OSError) as error:
@@ -323,37 +395,5 @@ def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     try:
         arrays = load_bytes(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
-    payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
-    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
-        kind, _, part = key.partition("/")
-        if kind not in payloads or not part:
-            raise UserError(
-                f"artifact {path} holds {key!r}, which its manifest line does not list",
-                hint="arrays are named kind/name, with kind in the line's kinds",
-            )
-        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
-            if sender.role is not Role.SERVER:
-                raise NotFiniteError(
-                    f"artifact {path}: {key!r} holds NaN or infinity",
-                    hint="a message that is not finite is rejected, as the server would",
-                )
-            raise NotFiniteError(
-                f"training has diverged: what the server sent in round {round + 1} holds NaN or infinity "
-                f"({key} in {path})",
-                hint="nothing can be read out of such a model: train with a smaller step size, clipped gradients "
-                "or, where clients are malicious, a robust aggregator; the robustness matrix measures such runs",
-            )
-        payloads[Kind(kind)][part] = array
-    return [
-        Artifact(
-            id=f"{name}/{kind}",
-            kind=kind,
-            channel=channel,
-            round=round,
-            sender=sender,
-            seen_by=seen,
-            payload=payload,
-        )
-        for kind, payload in payloads.items()
-    ]
+        raise DamagedError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
+    return route, path, arrays

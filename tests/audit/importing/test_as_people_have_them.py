@@ -1,4 +1,4 @@
-"""What people bring as it lies on their disks: labels from 1, folders of classes, functions that build a network."""
+"""What people bring as it lies on their disks: labels from 1, class folders, functions that build networks."""
 
 import shlex
 from pathlib import Path

@@ -66,7 +66,7 @@ def write(
 
 
 def take(
-    folder: Path, inbox: Path, model: str | None = "logreg", **states: Any
+    folder: Path, inbox: Path, model: str | None = "logreg", truth: Path | None = None, **states: Any
 ) -> tuple[RunDir, Config, ImportRecord]:
     subject = {
         "title": "a",
@@ -76,7 +76,9 @@ def take(
     }
     settings = {"attacks": ["label_counts_from_update", "hidden_images"], "report": ["html"], "workers": 0}
     config = validate(Config, settings | {"case": "recorded", "subject": subject | states}, "test")
-    found = bring(RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox), lambda *_: None)
+    found = bring(
+        RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox, truth=truth), lambda *_: None
+    )
     return RunDir(folder / "run"), config, found
 
 
@@ -318,6 +320,31 @@ def test_what_was_not_read_is_an_open_question_and_counted_in_the_coverage(audit
     html = (audited.path / "report.html").read_text()
     assert "1 of 12 messages was not read: what it holds is open (client/1 sent 1)." in html
     assert "client/1, round 3: r00002/client-1" in html.replace("<wbr>", "")
+
+
+@pytest.mark.parametrize("how", ["an array too many", "booleans beside it", "no number beside it"])
+def test_an_image_in_a_message_that_was_set_aside_is_found(how: str, tmp_path: Path) -> None:
+    """What cannot be read as what it is said to be is read as numbers, and stays open all the same."""
+    beside = {"an array too many": 0.5, "booleans beside it": True, "no number beside it": np.nan}[how]
+    rng = np.random.default_rng(1)
+    people = {f"hospital-{k}": rng.random((40, 1, 8, 8)).astype("f4") for k in range(3)}
+    (tmp_path / "truth").mkdir()
+    for name, x in (people | {"own": rng.random((200, 1, 8, 8)).astype("f4")}).items():
+        np.savez(tmp_path / "truth" / f"{name}.npz", x=x, y=np.arange(len(x)) % 10)
+
+    def hide(sent: Message) -> None:
+        sent[MODEL] |= {"evil": people["hospital-1"][7], "more": np.array([beside])}
+
+    inbox = write(tmp_path, hide, rounds=range(3))
+    run, config, found = take(tmp_path, inbox, truth=tmp_path / "truth")
+    assert [u.sender for u in found.unread] == ["client/1"] * 3
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    result = read_result(run.path)
+    (hidden,) = [f for f in result.findings if f.id == "hidden_images"]
+    (present,) = [e for e in hidden.evidence if e.measure == "image_present" and e.control == "none"]
+    assert present.value == pytest.approx(1 / 3)  # of three clients, one of whom hides an image
+    asked = [q for q in result.questions if "example:unread" in q.kinds]
+    assert asked and not any(q.state is State.CLEAR or q.has_limit for q in asked)
 
 
 def test_the_run_folder_with_an_unread_message_is_whole(audited: RunDir) -> None:
