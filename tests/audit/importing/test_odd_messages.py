@@ -23,6 +23,7 @@ from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
@@ -343,6 +344,7 @@ def test_an_image_in_a_message_that_was_set_aside_is_found(how: str, tmp_path: P
     (hidden,) = [f for f in result.findings if f.id == "hidden_images"]
     (present,) = [e for e in hidden.evidence if e.measure == "image_present" and e.control == "none"]
     assert present.value == pytest.approx(1 / 3)  # of three clients, one of whom hides an image
+    review(run, config)  # raises for evidence of what was not there to read
     asked = [q for q in result.questions if "example:unread" in q.kinds]
     assert asked and not any(q.state is State.CLEAR or q.has_limit for q in asked)
 
