@@ -36,8 +36,8 @@ class HiddenTexts(Check):
         data, parts = federation.data, federation.examples.parts
         if federation.artifacts is None or data.modality not in MODALITIES or not parts:
             return
-        kinds = {*federation.card.uplink, *federation.card.relay}
-        recorded = messages(federation.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "all")
+        sent_kinds = {*federation.card.uplink, *federation.card.relay}
+        recorded = messages(federation.artifacts, {*sent_kinds, Kind.GLOBAL_MODEL}, "all")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
         uploads = [a for a in recorded if a.from_client and a.sender.index in parts and a.kind.arrays]
         nobody = begin_texts(data.test.x)

@@ -6,17 +6,14 @@ x `size`. The same fraction of every class is held out for testing, always the s
 
 from pathlib import Path
 
-import numpy as np
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.data.images import describe_strays, list_class_folders, read_image
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.data.images import describe_strays
 from fedaudit.fl.datasets._arrays import hold_out, moments
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.datasets._folders import read_folders
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
 from fedaudit.fl.runtime.settings import settings
-
-HINT = "it needs one folder a class, each with images (.png, .jpg, ...)"
 
 
 class ImageFolder(Dataset):
@@ -34,19 +31,7 @@ class ImageFolder(Dataset):
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()
-        try:
-            found = list_class_folders(path)
-        except OSError as error:
-            raise UserError(f"{path} is not a folder of images: {error}", hint=HINT) from error
-        with_images = {name for _, name in found.images}
-        if empty := [name for name in found.classes if name not in with_images] or not found.classes:
-            what = f"{empty[0]!r} holds no image" if found.classes else "it holds no folder of a class"
-            raise UserError(f"{path} is not a folder of images: {what}", hint=HINT)
-        size = self.config.size
-        x = np.empty((len(found.images), 1 if self.config.grayscale else 3, size, size), np.float32)
-        for i, (file, _) in enumerate(found.images):
-            x[i] = read_image(file, grayscale=self.config.grayscale, size=size).transpose(2, 0, 1)
-        everything = Arrays(x=x, y=np.array([found.classes.index(name) for _, name in found.images], np.int64))
+        everything, found = read_folders(path, self.config.size, self.config.grayscale)
         train, test = hold_out(everything, self.config.test_fraction)
         mean, std = moments(train.x)
         about = f"The images of a folder. {describe_strays(found.left_out)}".strip()
