@@ -23,7 +23,7 @@ def summary(inbox: Path) -> Iterator[str]:
     per_round = Counter(x["round"] for x in found.sent)
     between = f", {min(per_round)} to {max(per_round)}" if per_round else ""
     yield f"rounds in which clients sent something: {len(per_round)}{between}"
-    heard = f", {min(per_round.values())} to {max(per_round.values())} uploads a round" if per_round else ""
+    heard = f", {min(per_round.values())} to {max(per_round.values())} messages a round" if per_round else ""
     yield f"clients heard: {len(found.heard)} of {found.clients}{heard}"
     up = found.sends(Channel.UPLINK) + found.sends(Channel.RELAY)
     for name, kinds in (("from clients", up), ("from the server", found.sends(Channel.DOWNLINK))):

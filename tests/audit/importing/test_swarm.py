@@ -1,5 +1,6 @@
 """Federations without a server: who sent what to whom, and what ledger, survey, checks and questions say."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,20 @@ def test_who_sends_noised_messages_twice_in_a_round_pays_for_both(tmp_path: Path
     run, case, _ = take(tmp_path, inbox.folder, protections=[noise])
     releases = ledger.read(run.ledger)
     assert [r.sender for r in releases] == ["client/0", "client/0", "client/1", "client/1"]
+    assert verify(case, releases, manifest(run.artifacts)).issues == ()
+
+
+def test_messages_that_were_counted_and_not_recorded_are_paid_for_as_well(tmp_path: Path) -> None:
+    noise = {"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0}
+    inbox = Inbox(tmp_path / "inbox")
+    for k in range(2):
+        inbox.message(0, "uplink", f"client/{k}", ["server"], {"local_model": {"w": np.ones(3, "f4")}})
+    told = {"traffic": "local_model", "round": 0, "channel": "uplink", "sender": "client", "seen_by": ["server"]}
+    with open(inbox.folder / "manifest.jsonl", "a") as manifest_file:
+        manifest_file.write(json.dumps(told | {"senders": 2, "messages": 6, "bytes": 72}) + "\n")
+    run, case, _ = take(tmp_path, inbox.folder, protections=[noise])
+    releases = ledger.read(run.ledger)
+    assert [r.sender for r in releases] == ["client/0"] * 3 + ["client/1"] * 3
     assert verify(case, releases, manifest(run.artifacts)).issues == ()
 
 
