@@ -27,6 +27,9 @@ class Channel(StrEnum):
     OBSERVED = "observed"  # not sent: what the server sees of a client, as when its answer comes
 
 
+FROM_CLIENTS = frozenset({Channel.UPLINK, Channel.RELAY})  # of what is sent there a client may be the maker
+
+
 class Role(StrEnum):
     SERVER = "server"
     CLIENT = "client"
@@ -65,6 +68,11 @@ class Party:
         return self.role.value if self.index is None else f"{self.role.value}/{self.index}"
 
 
+def did_client_send(sender: Party, channel: Channel) -> bool:
+    """Whether a client sent it to the server or to another client; what it publishes is made of what all sent."""
+    return sender.role == Role.CLIENT and channel in FROM_CLIENTS
+
+
 SERVER = Party(Role.SERVER)
 PUBLIC = Party(Role.PUBLIC)
 
@@ -97,6 +105,10 @@ class Artifact:
     payload: Mapping[str, Array]
     origin: str = "recorded"
     note: Mapping[str, float | str] = field(default_factory=dict)  # replayed artifacts: {"n": 5}
+
+    @property
+    def from_client(self) -> bool:
+        return did_client_send(self.sender, self.channel)
 
     @property
     def size_bytes(self) -> int:

@@ -386,7 +386,7 @@ def _open_text(data: bytes, depth: int) -> Iterator[NDArray[Any] | str]:
     text = data.strip()
     if text.startswith((b"{", b"[", b'"')):
         try:
-            told = json.loads(text)
+            told = json.loads(text, object_pairs_hook=_keep_values, parse_int=float)
         except (ValueError, RecursionError):
             told = None
         if told is not None:
@@ -417,15 +417,18 @@ def _open_text(data: bytes, depth: int) -> Iterator[NDArray[Any] | str]:
         yield np.array(numbers)
 
 
+def _keep_values(pairs: list[tuple[str, Any]]) -> list[Any]:
+    """Of two values under one key both cross."""
+    return [value for _, value in pairs]
+
+
 def _walk(told: Any, depth: int) -> Iterator[NDArray[Any] | str]:
-    """Numbers of nested lists and mappings, in their order, and what their texts hold."""
+    """Numbers of nested lists, in their order, and what their texts hold."""
     left, numbers = [told], list[float]()
     while left:
         here = left.pop()
         if isinstance(here, str):
             yield from _open(here.encode(), depth - 1)
-        elif isinstance(here, dict):
-            left += reversed(here.values())
         elif isinstance(here, list):
             left += reversed(here)
         elif here is not None:

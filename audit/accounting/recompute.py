@@ -23,6 +23,7 @@ from fedaudit.fl.ledger import EVERYONE, Release
 from fedaudit.fl.ledger import from_fields as parsed
 from fedaudit.fl.method import Method
 from fedaudit.fl.model import State
+from fedaudit.fl.recording.recorder import is_from_client
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -58,7 +59,7 @@ def uploads(manifest: Collection[dict[str, Any]]) -> list[KindTraffic]:
     """What clients sent that tells of data, from the manifest's traffic lines."""
     found = []
     for line in manifest:
-        if "traffic" not in line or line["channel"] not in (Channel.UPLINK, Channel.RELAY):
+        if "traffic" not in line or not is_from_client(line):
             continue
         kind = Kind(line["traffic"])
         if not kind.control_plane and kind != Kind.AGGREGATE:

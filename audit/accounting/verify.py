@@ -32,6 +32,7 @@ from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, UNSENT, Release
 from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.recording.recorder import is_from_client
 from fedaudit.fl.runtime.errors import UserError, read_message
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
@@ -282,10 +283,10 @@ def _check_constant_participants(
     ]
     named: dict[int, set[str]] = defaultdict(set)
     for x in record:
-        if "message" in x and x["channel"] == Channel.UPLINK:
+        if "message" in x and is_from_client(x):
             named[int(x["round"])].add(str(x["sender"]))
     # a round counts where everybody who sent in it was recorded by name
-    full = {x.round for x in uploads(record) if x.channel == Channel.UPLINK and x.senders == len(named[x.round])}
+    full = {x.round for x in uploads(record) if x.senders == len(named[x.round])}
     rounds = sorted({r.round for r in coins} & full)
     if len(rounds) < 2:
         return

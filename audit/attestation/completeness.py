@@ -13,10 +13,10 @@ from typing import Any
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.record import RecordSettings
-from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
-from fedaudit.fl.recording.recorder import MANIFEST, read_head, read_role
+from fedaudit.fl.recording.recorder import MANIFEST, is_from_client, read_head, read_role
 
 ARTIFACTS, METRICS = "artifacts", "metrics.jsonl"
 
@@ -91,13 +91,13 @@ def _check_senders(manifest: Path, record: RecordSettings, lines: Sequence[Mappi
     """Of every kind that clients sent to the same readers, as many were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str, frozenset[str]], set[str]] = defaultdict(set)
     for line in lines:
-        if "message" in line and Party.parse(str(line["sender"])).role == Role.CLIENT:
+        if "message" in line and is_from_client(line):
             readers = frozenset(map(read_role, line["seen_by"]))
             for kind in line["kinds"]:
                 recorded[int(line["round"]), line["channel"], kind, readers].add(line["sender"])
     whole = record.rounds == "all" and record.clients == "all"
     for line in lines:
-        if "traffic" not in line or line["sender"] != Role.CLIENT:
+        if "traffic" not in line or not is_from_client(line):
             continue
         readers = frozenset(map(read_role, line["seen_by"]))
         found = len(recorded[int(line["round"]), line["channel"], line["traffic"], readers])

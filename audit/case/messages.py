@@ -9,7 +9,15 @@ from typing import Any, Literal
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Route
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.recording.provenance import Provenance
-from fedaudit.fl.recording.recorder import lines, manifest, read, unread
+from fedaudit.fl.recording.recorder import (
+    SET_ASIDE,
+    is_from_client,
+    lines,
+    manifest,
+    read,
+    read_set_aside,
+    unread,
+)
 
 MOST_BYTES = 2**30  # of models and their like that are read at once
 
@@ -19,6 +27,7 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
 
     Latest: every sender's latest message of each channel, the latest sum of each number of clients, and the
     broadcasts of those rounds. All: of models and their like as many rounds as fit MOST_BYTES, spread evenly.
+    What was set aside comes last, of all rounds.
     Raises UserError where the record is damaged.
     """
     newest: dict[tuple[str, ...], int] = {}
@@ -37,12 +46,13 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
         [k for k in wanted if k.arrays != MODEL],
         _choose_rounds(folder, wanted) if rounds == "all" else None,
     )
+    aside = read_set_aside(folder) if SET_ASIDE in wanted else []
     if kept is None:
-        return read(folder, reads, wanted)
+        return [*read(folder, reads, wanted), *aside]
     found = read(folder, lambda line: reads(line) and line["round"] in kept, wanted)
     found += read(folder, lambda line: bool(set(light) & set(line["kinds"])) and line["round"] not in kept, light)
     place = {line["message"]: i for i, line in enumerate(manifest(folder)) if "message" in line}
-    return sorted(found, key=lambda a: place[a.id.rpartition("/")[0]])
+    return [*sorted(found, key=lambda a: place[a.id.rpartition("/")[0]]), *aside]
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, ...]:
@@ -67,8 +77,9 @@ def _choose_rounds(folder: Path, wanted: Collection[Kind]) -> set[int] | None:
 
 
 def kinds(folder: Path) -> set[Kind]:
-    """Of all recorded messages."""
-    return {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
+    """Of all recorded messages; those that were set aside are numbers of one kind."""
+    aside = {SET_ASIDE} if any(unread(folder)) else set[Kind]()
+    return aside | {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
 
 
 def is_anybody_behind(folder: Path) -> bool:
@@ -77,14 +88,14 @@ def is_anybody_behind(folder: Path) -> bool:
 
 
 def read_arrivals(folder: Path) -> dict[int, frozenset[int]] | None:
-    """Round -> clients whose upload arrived; None where not every upload's sender was recorded.
+    """Round -> clients of whom a message arrived; None where not every message's sender was recorded.
 
     The traffic lines count all senders of a round, also those whose messages were not kept.
     """
     senders: dict[int, set[int]] = defaultdict(set)
     counted: dict[int, int] = defaultdict(int)
     for line in chain(manifest(folder), unread(folder)):
-        if line["channel"] != Channel.UPLINK:
+        if not is_from_client(line):
             continue
         if "traffic" in line:
             counted[line["round"]] = max(counted[line["round"]], line["senders"])
@@ -114,6 +125,7 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
         elif sender.index is None and not whole:
             continue
         if "unread" in line:
+            found[f"{line['unread']}/{SET_ASIDE}"] = frozenset[int]().union(*own.values())
             continue
         found |= {f"{line['message']}/{kind}": once.setdefault(who, who) for kind, who in own.items()}
     return found

@@ -34,7 +34,7 @@ def maker(
 ) -> "partial[Net]":
     """Builds the network that one entry of the config names; `pieces` is the size of the data's vocabulary."""
     cls = catalog.load("models", spec.name)
-    if not issubclass(cls, Net):
+    if not is_configured(cls):
         if spec.settings:
             raise UserError(
                 f"{where}: {spec.name} takes no settings",
@@ -47,10 +47,15 @@ def maker(
     return partial(build, cls, shape, classes, config)
 
 
+def is_configured(cls: type[Any]) -> bool:
+    """Whether a network has settings of its own; what others wrote is a class, or a function that builds one."""
+    return isinstance(cls, type) and issubclass(cls, Net)
+
+
 def read_task(spec: PluginSpec, where: str) -> Task:
     """What a network makes of an example: its setting, where it has one, or what it always does."""
     cls = catalog.load("models", spec.name)
-    config: Any = check_settings(cls.Config, spec.settings, where) if issubclass(cls, Net) else None
+    config: Any = check_settings(cls.Config, spec.settings, where) if is_configured(cls) else None
     found: Task = getattr(config, "task", getattr(cls, "task", "classify"))
     return found
 
@@ -151,7 +156,7 @@ def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> 
 
 
 def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) -> Net:
-    """A user's own nn.Module: called with (shape, classes) where it takes them, else with nothing.
+    """A user's own nn.Module: its class, or a function, called with (shape, classes) or else with nothing.
 
     Layers that are made when they first compute are made here. Raises UserError where it takes neither.
     """

@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, maker, read_task
+from fedaudit.audit.case.networks import adapt_maker, is_configured, maker, read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings import catalog
@@ -31,7 +31,7 @@ from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, Method, RoundMethod
 from fedaudit.fl.model import Net, State, count, initialise, state_of
-from fedaudit.fl.recording.recorder import manifest, read, unread
+from fedaudit.fl.recording.recorder import carries_shared_model, manifest, read, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
@@ -207,14 +207,14 @@ class RecordedClients(RecordedData):
     @property
     def _brings_weights(self) -> bool:
         cls = catalog.load("models", self.subject.model.name) if self.subject.model else Net
-        return issubclass(cls, Net) and cls.brings_weights
+        return is_configured(cls) and bool(cls.brings_weights)
 
     @cached_property
     def _base(self) -> Mapping[str, torch.Tensor]:
         return {} if self.base is None else load_tensors(self.base.read_bytes())
 
     def initial(self) -> State | None:
-        """What the server sent first, where that was recorded."""
+        """The model that the first round began with, where that was recorded."""
         first = next((a for a in self._models if a.round == 0), None)
         if first is None:
             return None
@@ -233,7 +233,7 @@ class RecordedClients(RecordedData):
     @cached_property
     def _models(self) -> list[Artifact]:
         def matches(line: Mapping[str, object]) -> bool:
-            return line["round"] == 0 and line["channel"] == Channel.DOWNLINK
+            return line["round"] == 0 and carries_shared_model(line)
 
         return [a for a in read(self.artifacts, matches) if a.kind == Kind.GLOBAL_MODEL]
 

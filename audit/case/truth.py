@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,14 @@ from safetensors.numpy import load, save
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.data.dataset import Arrays
-from fedaudit.fl.data.images import is_grey, read_image
+from fedaudit.fl.data.images import (
+    ClassFolders,
+    describe_strays,
+    is_grey,
+    is_stray,
+    list_class_folders,
+    read_image,
+)
 from fedaudit.fl.data.population import content
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -136,7 +144,7 @@ def example_shape(folder: Path) -> list[int]:
         survey(folder, hard_links=True)
     for path in sorted(folder.glob("*.npz")):
         return list(map(int, _load_npz(path)["x"].shape[1:]))
-    for path in sorted(path for path in folder.glob("*/*/*") if path.is_file()):
+    for path, _ in chain.from_iterable(found.images for found in list_image_folders(folder).values()):
         height, width, channels = read_image(path, grayscale=False).shape
         return [1 if is_grey(path) else channels, height, width]
     raise UserError(
@@ -145,28 +153,43 @@ def example_shape(folder: Path) -> list[int]:
     )
 
 
+def list_image_folders(folder: Path) -> dict[str, ClassFolders]:
+    """Name of truth -> its folder of classes, of those that are given as images."""
+    below = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    found = {path.name: list_class_folders(path) for path in below if path.name != HELD_OUT}
+    return {name: one for name, one in found.items() if not is_stray(name)}
+
+
 def list_classes(folder: Path) -> list[str]:
-    """Names of the folders with a class's images, numbers in their order; empty where there are none."""
-    names = {path.parent.name for path in folder.glob("*/*/*") if path.is_file()}
-    return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
+    """Names of the folders with a class's images, in torchvision's order; empty where there are none."""
+    return sorted({name for found in list_image_folders(folder).values() for _, name in found.images})
 
 
-def label_count(folder: Path) -> int:
-    """One more than the greatest label in a folder of truth; 0 where no NAME.npz has one.
+def describe_left_out(folder: Path | None) -> list[str]:
+    """What of a folder of truth is not read, a sentence for each of its folders."""
+    if folder is None:
+        return []
+    told = {folder: [path.name for path in sorted(folder.glob("*")) if is_stray(path.name)]}
+    told |= {folder / name: found.left_out for name, found in list_image_folders(folder).items()}
+    return [f"{where}: {describe_strays(names)}" for where, names in told.items() if names]
+
+
+def find_label_range(folder: Path) -> tuple[int, int]:
+    """The least label in a folder of truth, and one more than the greatest; zeros where no NAME.npz has one.
 
     Raises UserError for a label that no classifier has an output for.
     """
-    greatest = -1
+    found = set[int]()
     for path in sorted(folder.glob("*.npz")):
         labels = _load_npz(path)["y"]
         if labels.size and labels.dtype.kind in "iu":
-            greatest = max(greatest, int(labels.max()))
-        if greatest >= MOST_CLASSES:
+            found |= {int(labels.min()), int(labels.max())}
+        if max(found, default=0) >= MOST_CLASSES:
             raise UserError(
-                f"{path} has the label {greatest:,}: labels count classes from 0",
+                f"{path} has the label {max(found):,}: labels count classes from 0",
                 hint=f"number the classes 0, 1, 2 and so on, {MOST_CLASSES:,} at most",
             )
-    return greatest + 1
+    return (min(found), max(found) + 1) if found else (0, 0)
 
 
 def _map_names(subject: RecordedSubject, nodes: Mapping[str, str]) -> dict[str, int]:
@@ -204,7 +227,7 @@ def _find_parts(folder: Path, examples: ExampleLayout) -> Any:
         if path.suffix == ".npz" and (path.stem != "data" or not indices.is_file()):
             arrays = _load_npz(path)
             yield path.stem, (arrays["x"], arrays["y"])
-        elif path.is_dir() and path.name != HELD_OUT:
+        elif path.is_dir() and path.name != HELD_OUT and not is_stray(path.name):
             yield path.name, _load_images(path, examples)
 
 
@@ -226,8 +249,7 @@ def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
 def _load_images(folder: Path, examples: ExampleLayout) -> tuple[NDArray[Any], NDArray[Any]]:
     """Images of a folder with one folder a class."""
     xs, ys = [], []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        label = path.parent.name
+    for path, label in list_class_folders(folder).images:
         if label not in examples.classes:
             raise UserError(f"{path}: no class is called {label!r:.60}", hint="folders are named as the classes")
         xs.append(read_image(path, grayscale=examples.shape[0] == 1).transpose(2, 0, 1))

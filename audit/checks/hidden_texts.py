@@ -19,7 +19,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.reports.result import Severity
 
@@ -37,11 +37,10 @@ class HiddenTexts(Check):
         data, parts = federation.data, federation.examples.parts
         if federation.artifacts is None or data.modality not in MODALITIES or not parts:
             return
-        recorded = messages(federation.artifacts, {*federation.card.uplink, Kind.GLOBAL_MODEL}, "all")
+        sent_kinds = {*federation.card.uplink, *federation.card.relay}
+        recorded = messages(federation.artifacts, {*sent_kinds, Kind.GLOBAL_MODEL}, "all")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
-        uploads = [
-            a for a in recorded if a.sender.role == Role.CLIENT and a.sender.index in parts and a.kind.arrays
-        ]
+        uploads = [a for a in recorded if a.from_client and a.sender.index in parts and a.kind.arrays]
         nobody = begin_texts(data.test.x)
         found: dict[int, int] = {}
         kinds: dict[Kind, None] = {}

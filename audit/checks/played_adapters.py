@@ -16,7 +16,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
-from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.families.adapters import A, B
 from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 from fedaudit.reports import format as fmt
@@ -125,7 +125,7 @@ def list_ends(federation: KnownFederation, recorded: Sequence[Artifact]) -> list
         a
         for a in recorded
         if a.kind in SENT
-        and a.sender.role == Role.CLIENT
+        and a.from_client
         and a.sender.index not in federation.compromise.clients
         and len(federation.examples.parts.get(a.sender.number, ()))
     ]

@@ -16,11 +16,11 @@ from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import is_from_client, manifest
 from fedaudit.reports.result import Severity
 
 
@@ -33,9 +33,7 @@ class RawSamples(Check):
         traffic = [
             line
             for line in manifest(federation.artifacts)
-            if "traffic" in line
-            and Kind(line["traffic"]).raw
-            and line["channel"] in (Channel.UPLINK, Channel.RELAY)
+            if "traffic" in line and Kind(line["traffic"]).raw and is_from_client(line)
         ]
         for k in dict.fromkeys(Kind(line["traffic"]) for line in traffic):
             lines = [line for line in traffic if line["traffic"] == k]
@@ -46,7 +44,7 @@ def _compare(
     artifacts: Path, examples: Examples, data: Data, card: Card, kind: Kind, traffic: Sequence[Mapping[str, Any]]
 ) -> CheckResult:
     """Examples of one kind, in the lines of the manifest that count it, held against those of their senders."""
-    recorded = [a for a in messages(artifacts, {kind}, "all") if a.sender.role == Role.CLIENT]
+    recorded = [a for a in messages(artifacts, {kind}, "all") if a.from_client]
     comparable = [a for a in recorded if a.sender.index in examples.parts]
     roles = dict.fromkeys(role for line in traffic for role in line["seen_by"])
     return describe(

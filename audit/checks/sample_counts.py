@@ -24,7 +24,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Severity
 
@@ -77,11 +77,7 @@ class CountComparison:
     def compare(self, sent: Artifact) -> None:
         """One message; compromised clients are left out, whose lies are the auditor's."""
         client = sent.sender.index
-        if (
-            sent.sender.role != Role.CLIENT
-            or client is None
-            or sent.channel not in (Channel.UPLINK, Channel.RELAY)
-        ):
+        if client is None or not sent.from_client:
             return
         if client in self._federation.compromise.clients or not len(self._parts.get(client, ())):
             return

@@ -11,7 +11,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.wire.protection import published_noise
@@ -30,12 +30,13 @@ class SparseNoise(Check):
     """
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
-        kinds, artifacts = [k for k in UPDATES if k in federation.card.uplink], federation.artifacts
+        sent, artifacts = (*federation.card.uplink, *federation.card.relay), federation.artifacts
+        kinds = [k for k in UPDATES if k in sent]
         if artifacts is None or federation.data.modality not in MODALITIES or not is_noised(federation, kinds):
             return
         recorded = messages(artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
-        uploads = [a for a in recorded if a.sender.role == Role.CLIENT and a.kind in kinds]
+        uploads = [a for a in recorded if a.from_client and a.kind in kinds]
         still = [a for a in uploads if count_still_rows(a, starts.get(a.round)) >= LEAST_ROWS]
         if not still:
             return

@@ -5,6 +5,7 @@ import errno
 import functools
 import inspect
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -81,6 +82,11 @@ def say(line: str, *, err: bool = False) -> None:
     if (sys.stderr if err else sys.stdout).isatty():
         safe = fold(safe, shutil.get_terminal_size().columns)
     typer.echo(safe, err=err)
+
+
+def name_next(*words: object) -> str:
+    """The line that names the next command, whose words a shell reads as they are."""
+    return f"next: {shlex.join(map(str, ('fedaudit', *words)))}"
 
 
 def print_document(text: str) -> None:

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.app import name_next, reader, say
 from fedaudit.audit.cli.arguments import Trust
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
     pass
 
+Model = Annotated[
+    str,
+    typer.Option(
+        help="without a subject: the network, a name of ours, module:Class, module:function that builds it, or a "
+        "folder that save_pretrained wrote"
+    ),
+]
 MOST_UNREAD = 10  # messages that are named one by one
 
 
@@ -26,6 +33,7 @@ def init(
     out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
     inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
     truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
+    model: Model = "",
 ) -> None:
     """Write a commented config, or with --from the subject of an inbox.
 
@@ -42,21 +50,24 @@ def init(
         )
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
-    if truth is not None and inbox is None:
+    if inbox is None and (truth is not None or model):
+        option = "--model MODEL" if truth is None else "--truth FOLDER"
         raise UserError(
-            "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
+            f"{option.split()[0]} says what an inbox cannot show", hint=f"fedaudit init --from INBOX {option}"
         )
     if inbox is not None:
+        from fedaudit.audit.case.truth import describe_left_out
         from fedaudit.audit.importing.first_subject import write_first_subject
 
-        durable.write(out, write_first_subject(inbox, truth).encode())
-        given = f" --truth {truth}" if truth else ""
+        durable.write(out, write_first_subject(inbox, truth, model).encode())
+        for line in describe_left_out(truth):
+            say(line)
         say(f"{out}: correct what is guessed")
-        say(f"next: fedaudit import {inbox} --subject {out}{given}")
+        say(name_next("import", inbox, "--subject", out, *(("--truth", truth) if truth else ())))
         return
     durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
     say(f"{out}: read it")
-    say(f"next: fedaudit plan {out}")
+    say(name_next("plan", out))
 
 
 @reader(
@@ -77,7 +88,7 @@ def import_(
     config: Annotated[Optional[Path], typer.Option(help="attacks, policy, seed and so on")] = None,  # noqa: UP045
     ledger: Annotated[Optional[Path], typer.Option(help="its operator's own ledger.jsonl")] = None,  # noqa: UP045
     base: Annotated[Optional[Path], typer.Option(help="weights that nobody sends, safetensors")] = None,  # noqa: UP045
-    model: Annotated[str, typer.Option(help="without --subject: the network, a name or module:Class")] = "",
+    model: Model = "",
     most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
     trust: Trust = False,
 ) -> None:
@@ -89,6 +100,7 @@ def import_(
     network, lists what else nobody stated, and runs the audit, with the exit codes of `run`.
     """
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.case.truth import describe_left_out
     from fedaudit.audit.cli.audit import finish_audit
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
@@ -116,6 +128,8 @@ def import_(
     with progress() as report_progress:
         found = bring(folder.path, stated, sources, report_progress, limits=limits, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
+    for line in describe_left_out(truth):
+        say(line)
     for one in found.unread[:MOST_UNREAD]:
         say(f"unread: {one.sender}, round {one.round + 1}: {one.why}")
     if unread := describe_unread(found):
@@ -128,8 +142,8 @@ def import_(
         replays = count_replays(stated.matrix, max(1, found.clients))
         say(f"forged uploads: up to {replays} replays of one round, beside what attackers try on each rule")
     if subject is not None:
-        given = [*(["--trust-plugins"] if trust else []), *(f"--data {entry}" for entry in copies)]
-        say(" ".join([f"next: fedaudit run {folder.path}", *given]))
+        data = [word for entry in copies for word in ("--data", entry)]
+        say(name_next("run", folder.path, *(["--trust-plugins"] if trust else []), *data))
         return
     for line in list_unseen(model, has_truth=truth is not None):
         say(f"not stated: {line}")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
+from fedaudit.audit.cli.app import name_next
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
@@ -39,7 +40,7 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
         yield f"  option {option.name}: {word}{'Recommended.' if option.recommended else option.why_not}"
     yield f"report: {report}"
     worst = next(iter((*exposed, *bad, *rest)), None)
-    yield f"next: fedaudit explain {worst.id} --run {folder}" if worst else f"next: fedaudit check {folder}"
+    yield name_next("explain", worst.id, "--run", folder) if worst else name_next("check", folder)
 
 
 def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:

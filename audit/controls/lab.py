@@ -342,6 +342,10 @@ def has_received_model(recorded: Sequence[Artifact], upload: Artifact) -> bool:
 
 
 def find_downloads(recorded: Sequence[Artifact], upload: Artifact) -> list[Artifact]:
-    """What the server sent to the sender of an upload in that round, to it alone or to every client."""
-    readers = ("client", str(upload.sender))
-    return index(recorded).select(round=upload.round, channel=Channel.DOWNLINK, seen_by=readers)
+    """What the server sent to the sender of an upload in that round, to it alone or to every client.
+
+    Where there is no server, the model that a client sent the others to train.
+    """
+    readers, found = ("client", str(upload.sender)), index(recorded)
+    down = found.select(round=upload.round, channel=Channel.DOWNLINK, seen_by=readers)
+    return down or found.select(round=upload.round, channel=Channel.RELAY, kind=Kind.GLOBAL_MODEL)

@@ -22,15 +22,14 @@ from safetensors import SafetensorError, safe_open
 
 from fedaudit.audit.importing.layout import COUNTER, MODEL_KINDS, Layout
 from fedaudit.audit.importing.message_file import NUMPY, Header, header, locate
-from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.artifact import Channel, Role
 from fedaudit.fl.kinds import UPDATES, Kind, Tells, explain_misfit
+from fedaudit.fl.recording.recorder import LARGEST, carries_shared_model, is_from_client
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
 
 MOST_ARRAYS = 100_000  # of a message
 MOST_EXAMPLES = 10**12  # of a client
-LARGEST = float(np.finfo(np.float32).max) ** 0.5  # a longer number has no square of 32 bits, an update no length
-UNKNOWN = Kind("example:unread")  # what a message of no known kind is counted as: it may tell of anybody
 LISTS = ("classes", "labels")  # arrays of classes
 IN_PARTS = (Kind.UNFROZEN_LAYERS,)  # of a model, of which each client sends others
 Form = frozenset[tuple[str, tuple[int, ...], str]]  # array, shape, sort of its numbers
@@ -232,7 +231,7 @@ class _Updates:
         self._sends: dict[tuple[int, str], list[_Sent]] = defaultdict(list)
 
     def add(self, line: Mapping[str, Any]) -> None:
-        if line["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in line["kinds"]:
+        if carries_shared_model(line):
             for reader in line["seen_by"]:
                 self._models[line["round"], reader].add(str(line["sha256"]))
         elif {*UPDATES} & {*line["kinds"]}:
@@ -300,11 +299,6 @@ class _Forms:
     def _sort(self, name: str, value: NDArray[Any]) -> str:
         is_counter = name.endswith(COUNTER) or name in self._layout.integers
         return "numbers" if is_counter or value.dtype.kind == "f" else "whole numbers"
-
-
-def is_from_client(line: Mapping[str, Any]) -> bool:
-    """Whether a client sent a message."""
-    return Party.parse(str(line["sender"])).role == Role.CLIENT
 
 
 def is_known(kind: object) -> bool:

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedaudit.audit.case.truth import example_shape, label_count, list_classes
+from fedaudit.audit.case.truth import example_shape, find_label_range, list_classes
 from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
-from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.visible import visible_name
@@ -49,8 +48,13 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
         raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
     name = visible_name(found.inbox.resolve().name)
     whose = "" if truth is None else visible_name(truth.name)
-    labels = 0 if truth is None else label_count(truth)
+    least, labels = (0, 0) if truth is None else find_label_range(truth)
     outputs = _count_outputs(found)
+    if least > 0 and labels == outputs + 1:
+        raise UserError(
+            f"labels of {whose} go from {least} to {labels - 1}, and the network has {outputs} outputs",
+            hint="labels count from 0: subtract 1 from each y",
+        )
     classes = max(labels, outputs, 2)
     shown = f"the smallest layer has {outputs} outputs"
     if truth is not None and labels >= outputs:
@@ -70,7 +74,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean and std']}"
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"
-    yield f"model: {model}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
+    yield f"model: {_name_network(model)}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
     adapters = [] if base else _list_adapters(found)
     if base or adapters:
         why = "stated" if base else f"guessed: clients send adapters, such as {adapters[0]:.80}"
@@ -98,10 +102,15 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
         yield from (f"#   {node}: {party}" for party, node in [*found.nodes.items()][:50])
 
 
+def _name_network(model: str) -> str:
+    """The network as a subject names it: a folder is one that save_pretrained wrote."""
+    return json.dumps({"name": "hf", "path": model}, ensure_ascii=False) if Path(model).is_dir() else model
+
+
 def _write_prototypes(found: Survey) -> Iterator[str]:
     """Open kinds of classes that are called prototypes or means and have a row of features for each label."""
     rows = dict[str, dict[str, str]]()
-    for line in found.on(Channel.UPLINK):
+    for line in found.sent:
         for name in line["kinds"]:
             if PROTOTYPES.search(name) and name not in rows:
                 arrays = header(found.inbox / f"{line['message']}.safetensors")
@@ -117,7 +126,7 @@ def _write_prototypes(found: Survey) -> Iterator[str]:
 
 def _list_adapters(found: Survey) -> list[str]:
     """Names of arrays that only an adapter of a larger network has."""
-    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    line = next((x for x in found.sent if MODEL_KINDS & {*x["kinds"]}), None)
     names = () if line is None else header(found.inbox / f"{line['message']}.safetensors")
     return sorted(n.partition("/")[2] for n in names if "lora_" in n)
 
@@ -133,7 +142,7 @@ class AdapterShape(NamedTuple):
 
 def _describe_adapters(found: Survey) -> AdapterShape | None:
     """None where there are none, or where their ranks differ."""
-    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    line = next((x for x in found.sent if MODEL_KINDS & {*x["kinds"]}), None)
     arrays = {} if line is None else header(found.inbox / f"{line['message']}.safetensors")
     own = {k.partition("/")[2]: s for k, (_, s) in arrays.items() if k.partition("/")[0] in MODEL_KINDS}
     layers = {n.partition(".lora_A")[0]: s[0] for n, s in own.items() if ".lora_A" in n and len(s) == 2}

@@ -3,9 +3,9 @@
 Nothing is unpickled or executed. Names are plain, files lie inside and are no links, sizes and counts stay below
 limits given beforehand, a file is what its SHA-256 says, and the header of a file is read before its arrays. The
 first thing wrong ends the import with one sentence. A client's message that is odd (door.py), and any that is not
-finite, is set aside: it is copied as it came, and its line says `unread` and why. Optional keys are filled in,
-and a model's arrays get its network's names and types (layout.py): later readers find one form, whatever recorded
-it.
+finite, is set aside: it is copied as it came, its line says `unread` and why, and it is read as numbers alone.
+Optional keys are filled in, and a model's arrays get its network's names and types (layout.py): later readers
+find one form, whatever recorded it.
 """
 
 import math
@@ -23,13 +23,22 @@ from safetensors.numpy import save
 
 from fedaudit.attacks.evaluation.payloads import find_unopened
 from fedaudit.audit.case.reading import survey
-from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
+from fedaudit.audit.importing.door import MOST_ARRAYS, Door, find_unfit, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header, locate
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines, load_arrays
+from fedaudit.fl.recording.recorder import (
+    FORMAT,
+    MANIFEST,
+    SET_ASIDE,
+    VERSION,
+    check_form,
+    is_from_client,
+    lines,
+    load_arrays,
+)
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible_name
@@ -191,9 +200,9 @@ def _set_aside(
     sender, kept = str(line["sender"]), ("round", "channel", "sender", "receivers", "seen_by", "sha256", "behind")
 
     def name(kind: str) -> str:
-        return layout.name_kind(kind, sender) if kind in line["kinds"] and is_known(kind) else str(UNKNOWN)
+        return layout.name_kind(kind, sender) if kind in line["kinds"] and is_known(kind) else str(SET_ASIDE)
 
-    kinds = [*dict.fromkeys(map(name, line["kinds"] or [UNKNOWN]))]
+    kinds = [*dict.fromkeys([*map(name, line["kinds"]), str(SET_ASIDE)])]  # as which it is read
     unread = {
         "unread": line["message"],
         **{k: line[k] for k in kept if k in line},
@@ -208,7 +217,7 @@ def _set_aside(
 def _count_lost(line: Mapping[str, Any], *counts: "_Counted") -> None:
     if lost := _find_lost(line):
         for counted in counts:
-            counted.add(lost, {f"{UNKNOWN}/": lost["bytes"]})
+            counted.add(lost, {f"{SET_ASIDE}/": lost["bytes"]})
 
 
 def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +230,7 @@ def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
     sender = str(line.get("sender", Role.CLIENT))
     lost: dict[str, Any] = {"round": 0, "channel": Channel.UPLINK, "seen_by": [Role.SERVER], "bytes": 0}
     lost |= {key: line[key] for key in lost.keys() & line.keys()}
-    return lost | {"kinds": [str(UNKNOWN)], "sender": sender if PARTY.fullmatch(sender) else str(Role.CLIENT)}
+    return lost | {"kinds": [str(SET_ASIDE)], "sender": sender if PARTY.fullmatch(sender) else str(Role.CLIENT)}
 
 
 def _measure(found: Header) -> dict[str, int]:
@@ -327,11 +336,14 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     if "error" in line:
         if not (lost := _find_lost(line)):
             return
-        line = lost | {"traffic": UNKNOWN, "senders": 1, "messages": 1}
+        line = lost | {"traffic": SET_ASIDE, "senders": 1, "messages": 1}
     if "message" not in line and "traffic" not in line:
         return
     if "message" in line and isinstance(line["kinds"], list) and is_from_client(line):  # the door asks of others
-        line = {**line, "kinds": [k for k in line["kinds"] if not isinstance(k, str) or is_known(k)] or [UNKNOWN]}
+        line = {
+            **line,
+            "kinds": [k for k in line["kinds"] if not isinstance(k, str) or is_known(k)] or [SET_ASIDE],
+        }
     check_form(line)
     if line["round"] > limits.rounds:
         raise ValueError(f"round must be a whole number up to {limits.rounds:,}")
@@ -349,8 +361,9 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
             raise ValueError(f"{name!r:.60} is no name of a message: letters, digits, . _ + - and / between them")
         if not line["kinds"]:
             raise ValueError("kinds must be a list")
-        if line["channel"] == Channel.UPLINK and Party.parse(line["sender"]).role != Role.CLIENT:
-            raise ValueError(f"{line['sender']} sends no uplink")
+        is_client = Party.parse(line["sender"]).role == Role.CLIENT
+        if line["channel"] == (Channel.DOWNLINK if is_client else Channel.UPLINK):
+            raise ValueError(f"{line['sender']} sends no {line['channel']}; from client to client is a relay")
 
 
 def _is_node(name: object) -> bool:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.settings.subject import MOST_NODES, RecordedSubject
-from fedaudit.fl.artifact import SERVER, Artifact, Channel
+from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.kinds import DELTAS, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
-from fedaudit.fl.recording.recorder import lines, manifest, read_message
+from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, lines, manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
@@ -218,13 +218,16 @@ def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]] | None = None) 
     """
     every = [*(lines(folder) if told is None else told)]
     sent = [x for x in every if "message" in x]
-    unread = {x["round"] for x in every if "unread" in x and x["channel"] == Channel.UPLINK}
-    down = {x["round"]: x for x in sent if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
+    unread = {x["round"] for x in every if "unread" in x and is_from_client(x)}
+    down = {x["round"]: x for x in sent if carries_shared_model(x)}
     up: dict[int, list[Mapping[str, object]]] = {}
     for x in sent:
-        if x["channel"] == Channel.UPLINK and {*UPDATES} & {*x["kinds"]}:
+        if is_from_client(x) and {*UPDATES} & {*x["kinds"]}:
             up.setdefault(x["round"], []).append(x)
     able = [t for t in sorted(up) if {t, t + 1} <= down.keys() and len(up[t]) <= MOST_CLIENTS and t not in unread]
+    senders = {t: {x["sender"] for x in up[t]} for t in able}
+    # a client that aggregates has an update of its own, which need not have crossed
+    able = [t for t in able if not is_from_client(down[t + 1]) or down[t + 1]["sender"] in senders[t]]
     for t in able[-ROUNDS:]:
         models = [a for line in (down[t], down[t + 1]) for a in read_message(folder, line)]
         ends = {a.round: a.payload for a in models if a.kind == Kind.GLOBAL_MODEL}

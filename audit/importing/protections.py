@@ -26,7 +26,7 @@ from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.noise import NoiseSource
-from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, manifest, read_message
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import base_of, change
 from fedaudit.fl.wire.protection import Message, Payload, Protection, Sending, anew, describe_protection
@@ -89,7 +89,7 @@ def _uploads(latest: Sequence[Artifact]) -> list[Upload]:
     models = {a.round: _tensors(a.payload) for a in latest if a.kind == Kind.GLOBAL_MODEL}
     grouped: dict[str, list[Artifact]] = {}
     for a in latest:
-        if a.channel == Channel.UPLINK:
+        if a.from_client:
             grouped.setdefault(a.id.rpartition("/")[0], []).append(a)
     found = []
     for parts in list(grouped.values())[:MOST]:
@@ -272,16 +272,16 @@ def every_upload(artifacts: Path) -> list[Artifact]:
     """Every client's latest message, whole, and the models of those rounds."""
     newest: dict[str, int] = {}
     for line in manifest(artifacts):
-        if "message" in line and line["channel"] == Channel.UPLINK:
+        if "message" in line and is_from_client(line):
             newest[line["sender"]] = max(newest.get(line["sender"], -1), line["round"])
     senders = sorted(newest, key=lambda s: int(s.partition("/")[2] or 0))[:MOST]
     rounds = {newest[s] for s in senders}
     found: list[Artifact] = []
     for line in manifest(artifacts):
-        own = line["channel"] == Channel.UPLINK and line["sender"] in senders
+        own = is_from_client(line) and line["sender"] in senders
         if "message" in line and (
             (own and newest[line["sender"]] == line["round"])
-            or (line["channel"] == Channel.DOWNLINK and line["round"] in rounds)
+            or (line["round"] in rounds and (line["channel"] == Channel.DOWNLINK or carries_shared_model(line)))
         ):
             found += read_message(artifacts, line)
     return found

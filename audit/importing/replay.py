@@ -21,7 +21,7 @@ from fedaudit.audit.case.case import Examples
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
-from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
@@ -94,7 +94,7 @@ class _Played(NamedTuple):
 
 
 def _replay_one(artifacts: Path, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
-    """`lines` are those of what the server sent that round, and last of the upload."""
+    """`lines` are those of what was received in that round, and last of the upload."""
     found = [a for x in lines for a in read_message(artifacts, x)]
     upload = next(a for a in found if a.kind in UPDATES)
     got = find_received_message(found, upload)
@@ -138,11 +138,11 @@ def _change(
 
 def _uploads(examples: Examples, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Lines of uploads to play: of clients whose examples are known, evenly, the latest first."""
-    models = {x["round"] for x in lines if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
+    models = {x["round"] for x in lines if carries_shared_model(x)}
     own = [
         x
         for x in lines
-        if x["channel"] == Channel.UPLINK
+        if is_from_client(x)
         and {*UPDATES} & {*x["kinds"]}
         and x["round"] in models
         and len(examples.parts.get(_index(x), ()))
@@ -157,10 +157,10 @@ def _uploads(examples: Examples, lines: Sequence[Mapping[str, Any]]) -> list[Map
 
 
 def _with_models(lines: Sequence[Mapping[str, Any]], line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Those of what the server sent that round, and last the line."""
-    down = [x for x in lines if x["channel"] == Channel.DOWNLINK]
-    to = {"client", str(line["sender"])}
-    return [*(x for x in down if x["round"] == line["round"] and to & {*x["seen_by"]}), line]
+    """Those of what its sender had received in that round, and last the line."""
+    of_round, to = [x for x in lines if x["round"] == line["round"]], {"client", str(line["sender"])}
+    down = [x for x in of_round if x["channel"] == Channel.DOWNLINK and to & {*x["seen_by"]}]
+    return [*(down or filter(carries_shared_model, of_round)), line]
 
 
 def _index(line: Mapping[str, Any]) -> int:

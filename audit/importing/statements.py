@@ -5,8 +5,7 @@ from pathlib import Path
 
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.settings.subject import RecordedSubject
-from fedaudit.fl.artifact import Channel
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import is_from_client, manifest
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import READERS, CheckedStatement
 
@@ -15,7 +14,7 @@ def rounds(subject: RecordedSubject, artifacts: Path) -> list[CheckedStatement]:
     """The stated number of rounds against those in which clients sent something."""
     settings = subject.method.settings if subject.method else {}
     said = settings.get("rounds")
-    seen = {x["round"] for x in manifest(artifacts) if x["channel"] == Channel.UPLINK}
+    seen = {x["round"] for x in manifest(artifacts) if is_from_client(x)}
     if not isinstance(said, int) or not seen:
         return []
     most = max(seen) + 1

@@ -20,13 +20,14 @@ def summary(inbox: Path) -> Iterator[str]:
         f"recorded by: {found.recorder or 'not said'}, format version {VERSION}, "
         f"{len(found.messages):,} messages, {size / 1e6:,.1f} MB"
     )
-    per_round = Counter(x["round"] for x in found.on(Channel.UPLINK))
+    per_round = Counter(x["round"] for x in found.sent)
     between = f", {min(per_round)} to {max(per_round)}" if per_round else ""
     yield f"rounds in which clients sent something: {len(per_round)}{between}"
-    heard = f", {min(per_round.values())} to {max(per_round.values())} uploads a round" if per_round else ""
+    heard = f", {min(per_round.values())} to {max(per_round.values())} messages a round" if per_round else ""
     yield f"clients heard: {len(found.heard)} of {found.clients}{heard}"
-    for name, channel in (("from clients", Channel.UPLINK), ("from the server", Channel.DOWNLINK)):
-        yield f"{name}: " + (", ".join(f"{k} ({n:,})" for k, n in found.sends(channel).items()) or "nothing")
+    up = found.sends(Channel.UPLINK) + found.sends(Channel.RELAY)
+    for name, kinds in (("from clients", up), ("from the server", found.sends(Channel.DOWNLINK))):
+        yield f"{name}: " + (", ".join(f"{k} ({n:,})" for k, n in kinds.items()) or "nothing")
     claims = ", ".join(f"{name} ({n:,} messages)" for name, n in found.filters.items())
     yield f"privacy filters that messages name: {claims or 'none'}"
     lost = f"; the first: {found.errors[0][:120]}" if found.errors else ""

@@ -11,6 +11,7 @@ from fedaudit.audit.importing.inbox import inspect
 from fedaudit.audit.importing.messages import ALIKE, measure_means, whole_rounds
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.recording.recorder import is_from_client
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 
@@ -41,8 +42,10 @@ class Survey:
     def messages(self) -> Lines:
         return [x for x in self.lines if "message" in x]
 
-    def on(self, channel: Channel) -> Lines:
-        return [x for x in self.messages if x["channel"] == channel]
+    @cached_property
+    def sent(self) -> Lines:
+        """What clients sent, to the server or to each other."""
+        return [x for x in self.messages if is_from_client(x)]
 
     @cached_property
     def rounds(self) -> list[int]:
@@ -50,8 +53,8 @@ class Survey:
 
     @property
     def heard(self) -> set[str]:
-        """Parties that sent something to the server, read or not."""
-        return {x["sender"] for x in self._crossed if x["channel"] == Channel.UPLINK}
+        """Clients that sent something, read or not."""
+        return {x["sender"] for x in self._crossed if is_from_client(x)}
 
     @property
     def _crossed(self) -> Lines:
@@ -75,7 +78,7 @@ class Survey:
     @property
     def filters(self) -> Counter[str]:
         """Privacy filters that senders name -> messages."""
-        return Counter(f for x in self.on(Channel.UPLINK) for f in x.get("filters", ()))
+        return Counter(f for x in self.sent for f in x.get("filters", ()))
 
     @property
     def errors(self) -> list[str]:
@@ -83,11 +86,11 @@ class Survey:
 
     @property
     def has_updates(self) -> bool:
-        return any({*UPDATES} & {*x["kinds"]} for x in self.on(Channel.UPLINK))
+        return any({*UPDATES} & {*x["kinds"]} for x in self.sent)
 
     def sends(self, channel: Channel) -> Counter[str]:
         """Kinds on a channel -> messages."""
-        return Counter(str(Kind(k)) for x in self.on(channel) for k in x["kinds"])
+        return Counter(str(Kind(k)) for x in self.messages if x["channel"] == channel for k in x["kinds"])
 
 
 def identify_aggregation(found: Survey) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedaudit.attacks.attack import Card
-from fedaudit.fl.artifact import Channel
+from fedaudit.fl.artifact import SERVER, Channel
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.threats.threat import Position
@@ -44,6 +44,7 @@ class ObservedTraffic(NamedTuple):
     kinds: Mapping[Channel, tuple[Kind, ...]]
     hidden: bool = False  # secure aggregation: the server reads no single upload
     relay_readers: frozenset[Position] = frozenset()  # who reads relays besides the next client
+    has_server: bool = True  # false where clients send to each other alone, as in a swarm
 
     @property
     def paths(self) -> Mapping[Reach, frozenset[Channel]]:
@@ -70,7 +71,8 @@ class ObservedTraffic(NamedTuple):
         if channel == Channel.UPLINK and self.hidden and kind != Kind.AGGREGATE:
             return ()
         besides = (p for p in _RELAY_READERS.values() if channel == Channel.RELAY and p in self.relay_readers)
-        return (*_READERS[channel], *besides)
+        readers = (*_READERS[channel], *besides)
+        return readers if self.has_server else tuple(p for p in readers if p is not Position.SERVER)
 
     def visible(self, position: Position) -> set[Kind]:
         """All kinds that may be in its view, what it sent itself included."""
@@ -152,11 +154,12 @@ def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel
 def read_traffic(lines: Iterable[Mapping[str, Any]]) -> ObservedTraffic:
     """After a run: what crossed the wire, from the lines of a manifest that count it."""
     kinds: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
-    uploads, relay_readers = [], set[Position]()
+    uploads, relay_readers, has_server = [], set[Position](), False
     for line in lines:
         if "traffic" in line:
             channel, kind = Channel(line["channel"]), Kind(line["traffic"])
             kinds[channel][kind] = None
+            has_server |= channel == Channel.UPLINK or SERVER.role in (line.get("sender"), *line["seen_by"])
             if channel == Channel.RELAY:
                 roles = {s.partition("/")[0] for s in line["seen_by"]}
                 relay_readers |= {position for role, position in _RELAY_READERS.items() if role in roles}
@@ -166,4 +169,5 @@ def read_traffic(lines: Iterable[Mapping[str, Any]]) -> ObservedTraffic:
         kinds={c: tuple(k) for c, k in kinds.items()},
         hidden=bool(uploads) and not any(uploads),
         relay_readers=frozenset(relay_readers),
+        has_server=has_server,
     )

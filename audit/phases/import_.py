@@ -34,7 +34,7 @@ from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import to_line
-from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, unread
+from fedaudit.fl.recording.recorder import MANIFEST, is_from_client, lines, manifest, unread
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import describe_protection
@@ -209,7 +209,7 @@ def make_metrics(artifacts: Path) -> list[dict[str, Any]]:
     for line in manifest(artifacts):
         if "traffic" in line and line["traffic"] != Kind.AGGREGATE:  # a sum of what is counted already
             sent[line["round"]][line["channel"]] += line["bytes"]
-            if line["channel"] == Channel.UPLINK:
+            if is_from_client(line):
                 heard[line["round"]] = max(heard[line["round"]], line["senders"])
     return [
         {

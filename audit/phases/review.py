@@ -131,10 +131,11 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     yield from check_rounds(run.path, rounds, lines, history)
     if isinstance(config, SimulatedConfig):
         yield from check_simulation(run.path, case.card, config.evaluate_every, config.record, lines, history)
-    yield from check_files(run.path, [*lines, *unread(run.artifacts)])
+    sent = [*lines, *unread(run.artifacts)]
+    yield from check_files(run.path, sent)
     yield from _check_cells(run.path)
     evidence, of_cells = EvidenceFolder(run.path), [f"{name}.json" for name in cells]
-    yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, lines)
+    yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, sent)
     releases = ledger.read(run.ledger)
     yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)
     verified = verify(case, releases, lines, history)

@@ -26,6 +26,7 @@ from fedaudit.audit.phases.evidence import (
 )
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import SET_ASIDE
 
 WHAT_IT_IS = ("aim", "threat", "reads", "modality")  # of a card; all else are sentences
 
@@ -70,8 +71,8 @@ def _check_attacks(
 ) -> Iterator[str]:
     """Each file is about its attack, with the card of that attack, and of rounds that were recorded."""
     recorded: dict[str, set[int]] = defaultdict(set)
-    for line in (li for li in lines if "message" in li):
-        for kind in line["kinds"]:
+    for line in (li for li in lines if "message" in li or "unread" in li):
+        for kind in line["kinds"] if "message" in line else [SET_ASIDE]:
             recorded[kind].add(int(line["round"]))
     for file, spec in zip(evidence.attacks, chosen.specs, strict=False):
         path = evidence.path / name_file(chosen.specs.index(spec), spec.label)

@@ -25,6 +25,7 @@ class Shelf:
 
     packages: tuple[str, ...]
     base: str
+    takes_functions: bool = False  # module:function that gives an instance does as well as module:Class
 
 
 SHELVES = {
@@ -48,7 +49,7 @@ SHELVES = {
     "datasets": Shelf(("fedaudit.fl.datasets",), "fedaudit.fl.data.dataset:Dataset"),
     "partitions": Shelf(("fedaudit.fl.partitions",), "fedaudit.fl.data.partition:Partition"),
     "availability": Shelf(("fedaudit.fl.availability",), "fedaudit.fl.data.participation:Availability"),
-    "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module"),
+    "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module", takes_functions=True),
     "devices": Shelf(("fedaudit.fl.devices",), "fedaudit.fl.clients.time_model:Devices"),
     "adversaries": Shelf(("fedaudit.attacks.poisoning",), "fedaudit.fl.threats.adversary:Adversary"),
     "aggregators": Shelf(("fedaudit.fl.aggregators",), "fedaudit.fl.aggregation.aggregator:Aggregator"),
@@ -93,7 +94,8 @@ def load(kind: str, name: str, where: str = "") -> type[Any]:
     if ":" not in name:
         find(kind, name, where)
     module, _, base = shelf.base.partition(":")
-    found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base), where)
+    contract = getattr(importlib.import_module(module), base)
+    found: type[Any] = plugin.load(shelf.packages, name, contract, where, takes_functions=shelf.takes_functions)
     return found
 
 

@@ -7,11 +7,9 @@ whether or not anybody has an attack on it. A kind that stands in no family is a
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from fedaudit.fl.artifact import Channel
+from fedaudit.fl.artifact import FROM_CLIENTS, Channel
 from fedaudit.fl.kinds import UPDATES, Kind, Modality
 from fedaudit.fl.threats.threat import Aim
-
-FROM_CLIENTS = frozenset({Channel.UPLINK, Channel.RELAY})
 
 
 class Family(NamedTuple):

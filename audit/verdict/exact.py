@@ -1,9 +1,8 @@
 """Exact answers: kinds of messages in which nothing of anybody's can be, so that no attack need say so."""
 
 from fedaudit.audit.observer.reach import Rounds
-from fedaudit.audit.verdict.aims import FROM_CLIENTS
 from fedaudit.audit.verdict.scene import Answers, Reading, Scene
-from fedaudit.fl.artifact import Channel
+from fedaudit.fl.artifact import FROM_CLIENTS, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Harm
 

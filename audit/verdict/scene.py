@@ -8,10 +8,10 @@ from typing import NamedTuple
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
-from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
+from fedaudit.audit.verdict.aims import list_aims
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import Panel, load_policy
-from fedaudit.fl.artifact import Channel
+from fedaudit.fl.artifact import FROM_CLIENTS, Channel
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports.bound import PrivacyBound
@@ -52,7 +52,7 @@ class Scene:
                 if mine:
                     reading = Reading(reach, tuple(mine), any(mine.values()))
                     found.setdefault((reach.position, harm), []).append(reading)
-        if self.is_heard:
+        if self.is_heard and self.traffic.has_server:
             found.setdefault((Position.SERVER, Harm.LINKAGE), [])
         positions = dict.fromkeys(position for position, _ in found)
         return {(p, h): found[p, h] for p in positions for h in Harm if (p, h) in found}

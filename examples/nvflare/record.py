@@ -14,6 +14,7 @@ import numpy as np
 from fedaudit_recorder import Tap, parts
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import FilterChainType, FilterContextKey
+from nvflare.apis.fl_constant import FLContextKey, ProcessType
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 
@@ -21,7 +22,8 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 def context(client: str) -> FLContext:
     """What a filter on the server is given: who sent it."""
     server, peer = FLContext(), FLContext()
-    server.set_prop("__identity_name__", "server", private=False, sticky=False)
+    server.set_prop(FLContextKey.PROCESS_TYPE, ProcessType.SERVER_JOB, private=True, sticky=False)
+    server.set_prop("__identity_name__", "digits_project", private=False, sticky=False)
     peer.set_prop("__identity_name__", client, private=False, sticky=False)
     server.set_peer_context(peer)
     return server

@@ -1,29 +1,32 @@
-"""Folders of images, one folder a class, read through torchvision and Pillow."""
+"""Folders of images, one folder a class, read through Pillow."""
 
 from pathlib import Path
 
 import numpy as np
 
 from fedaudit.fl.data.dataset import Arrays
-from fedaudit.fl.data.images import read_image
-from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.data.images import ClassFolders, list_class_folders, read_image
 from fedaudit.fl.runtime.errors import UserError
 
 
-def read_folders(root: Path, size: int, grayscale: bool) -> tuple[Arrays, tuple[str, ...]]:
-    """All images below root/CLASS/ in file order, `size` x `size`; classes in alphabetical order."""
+def read_folders(root: Path, size: int, grayscale: bool) -> tuple[Arrays, ClassFolders]:
+    """All images below root/CLASS/, `size` x `size`, in torchvision's order, and how they were listed.
 
-    from fedaudit.fl.runtime.vision import torchvision
-
+    Raises UserError where there is no class, or a class has no image.
+    """
     try:
-        folder = torchvision.datasets.ImageFolder(str(root))
+        found = list_class_folders(root)
+        filled = {name for _, name in found.images}
+        if problem := next((f"{name!r} has no image" for name in found.classes if name not in filled), ""):
+            raise OSError(problem)
+        if not found.classes:
+            raise OSError("it holds none of a class")
     except OSError as error:
         raise UserError(
             f"{root} is not a folder of images: {error}",
             hint="it needs one folder a class, each with images (.png, .jpg, ...)",
         ) from error
-    pixels = np.empty((len(folder.samples), size, size, 1 if grayscale else 3), dtype=np.uint8)
-    for i, (path, _) in enumerate(folder.samples):
-        pixels[i] = read_image(Path(path), grayscale=grayscale, size=size)
-    arrays = images(pixels.transpose(0, 3, 1, 2), np.array(folder.targets))
-    return arrays, tuple(folder.classes)
+    x = np.empty((len(found.images), 1 if grayscale else 3, size, size), np.float32)
+    for i, (path, _) in enumerate(found.images):
+        x[i] = read_image(path, grayscale=grayscale, size=size).transpose(2, 0, 1)
+    return Arrays(x=x, y=np.array([found.classes.index(name) for _, name in found.images], np.int64)), found

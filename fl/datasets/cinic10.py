@@ -32,11 +32,12 @@ class CINIC10(Dataset):
         root = Path(self.config.path).expanduser()
         names = ["train", "test"] + ["valid"] * self.config.with_valid
         read = {name: read_folders(root / name, 32, grayscale=False) for name in names}
-        train, classes = read["train"]
+        train, classes = read["train"][0], read["train"][1].classes
         for name in names[1:]:
-            if read[name][1] != classes:
+            other = read[name][1].classes
+            if other != classes:
                 raise UserError(
-                    f"{root / name} has classes {list(read[name][1])}, {root / 'train'} has {list(classes)}",
+                    f"{root / name} has classes {list(other)}, {root / 'train'} has {list(classes)}",
                     hint="unpack the archive again",
                 )
         if self.config.with_valid:

@@ -1,7 +1,7 @@
 """Image folder: your own images, one folder a class: path/CLASS/anything.png.
 
-Images are resized to `size` x `size`. The same fraction of every class is held out for testing,
-always the same files.
+Classes and images are in torchvision's order; hidden folders and files are left out. Images are resized to `size`
+x `size`. The same fraction of every class is held out for testing, always the same files.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.data.images import describe_strays
 from fedaudit.fl.datasets._arrays import hold_out, moments
 from fedaudit.fl.datasets._folders import read_folders
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
@@ -30,7 +31,8 @@ class ImageFolder(Dataset):
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()
-        everything, classes = read_folders(path, self.config.size, self.config.grayscale)
+        everything, found = read_folders(path, self.config.size, self.config.grayscale)
         train, test = hold_out(everything, self.config.test_fraction)
         mean, std = moments(train.x)
-        return Data(train=train, test=test, classes=classes, mean=mean, std=std, about="The images of a folder.")
+        about = f"The images of a folder. {describe_strays(found.left_out)}".strip()
+        return Data(train=train, test=test, classes=found.classes, mean=mean, std=std, about=about)

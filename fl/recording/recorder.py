@@ -22,7 +22,7 @@ from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 from safetensors.torch import load as load_tensors
 
-from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route, did_client_send
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.provenance import Provenance
 from fedaudit.fl.recording.sizes import sizes
@@ -34,6 +34,8 @@ MANIFEST = "manifest.jsonl"
 MOST_OF_A_LINE = 2**24  # bytes
 LONGEST = 200  # letters of the name of a message, which is a path
 FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line is, too
+SET_ASIDE = Kind("example:unread")  # what a message that was set aside is read as: it may tell of anybody
+LARGEST = float(np.finfo(np.float32).max) ** 0.5  # a longer number has no square of 32 bits
 _COMMON = {"round", "channel", "sender", "seen_by"}
 _FIELDS = {  # what each sort of line must hold
     "message": _COMMON | {"kinds", "sha256"},
@@ -170,6 +172,16 @@ def read_role(seen: str) -> str:
     return seen.partition("/")[0]
 
 
+def is_from_client(line: Mapping[str, Any]) -> bool:
+    """Whether a client sent what a line tells of, to the server or, where there is none, to other clients."""
+    return did_client_send(Party.parse(str(line["sender"])), Channel(line["channel"]))
+
+
+def carries_shared_model(line: Mapping[str, Any]) -> bool:
+    """Whether a message holds the model that a round begins with: the server's, or a client's in its place."""
+    return line["channel"] in (Channel.DOWNLINK, Channel.RELAY) and Kind.GLOBAL_MODEL in line["kinds"]
+
+
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     """The lines of a manifest about messages and traffic, in form; raises UserError naming a bad one."""
     for line in lines(folder):
@@ -273,6 +285,10 @@ class NotFiniteError(UserError):
     """A recorded array holds NaN or infinity."""
 
 
+class DamagedError(UserError):
+    """A recorded file holds no arrays that can be loaded."""
+
+
 def read(
     folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] | None = None
 ) -> list[Artifact]:
@@ -299,13 +315,79 @@ def read(
 
 def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     """The artifacts of one line; raises UserError as `read` does."""
+    route, path, arrays = _load_message(folder, line)
+    payloads: dict[Kind, dict[str, NDArray[Any]]] = {Kind(k): {} for k in line["kinds"]}
+    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
+        kind, _, part = key.partition("/")
+        if kind not in payloads or not part:
+            raise UserError(
+                f"artifact {path} holds {key!r}, which its manifest line does not list",
+                hint="arrays are named kind/name, with kind in the line's kinds",
+            )
+        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
+            if route.sender.role is not Role.SERVER:
+                raise NotFiniteError(
+                    f"artifact {path}: {key!r} holds NaN or infinity",
+                    hint="a message that is not finite is rejected, as the server would",
+                )
+            raise NotFiniteError(
+                f"training has diverged: what the server sent in round {route.round + 1} holds NaN or infinity "
+                f"({key} in {path})",
+                hint="nothing can be read out of such a model: train with a smaller step size, clipped gradients "
+                "or, where clients are malicious, a robust aggregator; the robustness matrix measures such runs",
+            )
+        payloads[Kind(kind)][part] = array
+    return [_make_artifact(line["message"], kind, route, payload) for kind, payload in payloads.items()]
+
+
+def read_set_aside(folder: Path) -> list[Artifact]:
+    """Messages that an import has set aside, each as the numbers in it, whatever they are called.
+
+    A number that is not finite, or has no square, is 0. Left out are files of which nothing can be loaded. Raises
+    UserError as `read` does.
+    """
+    found = []
+    for line in unread(folder):
+        try:
+            route, _, arrays = _load_message(folder, line | {"message": line["unread"]})
+        except DamagedError:  # such as types that nothing here has
+            continue
+        numbers = {
+            name: _to_numbers(v) for name, v in sorted(arrays.items()) if v.dtype.kind in "fiub" and v.size
+        }
+        if numbers:
+            found.append(_make_artifact(line["unread"], SET_ASIDE, route, numbers))
+    return found
+
+
+def _to_numbers(array: NDArray[Any]) -> NDArray[np.float32]:
+    values = np.asarray(array, np.float64)
+    return np.where(np.isfinite(values) & (abs(values) <= LARGEST), values, 0).astype(np.float32)
+
+
+def _make_artifact(name: str, kind: Kind, route: Route, payload: Mapping[str, NDArray[Any]]) -> Artifact:
+    return Artifact(
+        id=f"{name}/{kind}",
+        kind=kind,
+        channel=route.channel,
+        round=route.round,
+        sender=route.sender,
+        seen_by=route.seen_by,
+        payload=payload,
+    )
+
+
+def _load_message(folder: Path, line: Mapping[str, Any]) -> tuple[Route, Path, dict[str, NDArray[Any]]]:
+    """The way of a message, and its file with the arrays in it; raises UserError as `read` does."""
     try:
         name, digest = str(line["message"]), line["sha256"]
         round, channel = int(line["round"]), Channel(line["channel"])
         sender, seen = Party.parse(str(line["sender"])), tuple(map(str, line["seen_by"]))
-        kinds = [Kind(k) for k in line["kinds"]]
+        route = Route(round, channel, sender, (), seen)
         if not (isinstance(line["seen_by"], list) and isinstance(line["kinds"], list)):
             raise ValueError("seen_by and kinds must be lists")
+        if not all(map(Kind, line["kinds"])):  # raises for what is none
+            raise ValueError("a kind has no name")
         path = (folder / f"{name}.safetensors").resolve()
         present = path.is_file()  # a folder is none, nor a pipe that would never end
     except (ValueError, TypeError, OverflowError, OSError) as error:
@@ -329,37 +411,5 @@ def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     try:
         arrays = load_arrays(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
-    payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
-    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
-        kind, _, part = key.partition("/")
-        if kind not in payloads or not part:
-            raise UserError(
-                f"artifact {path} holds {key!r}, which its manifest line does not list",
-                hint="arrays are named kind/name, with kind in the line's kinds",
-            )
-        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
-            if sender.role is not Role.SERVER:
-                raise NotFiniteError(
-                    f"artifact {path}: {key!r} holds NaN or infinity",
-                    hint="a message that is not finite is rejected, as the server would",
-                )
-            raise NotFiniteError(
-                f"training has diverged: what the server sent in round {round + 1} holds NaN or infinity "
-                f"({key} in {path})",
-                hint="nothing can be read out of such a model: train with a smaller step size, clipped gradients "
-                "or, where clients are malicious, a robust aggregator; the robustness matrix measures such runs",
-            )
-        payloads[Kind(kind)][part] = array
-    return [
-        Artifact(
-            id=f"{name}/{kind}",
-            kind=kind,
-            channel=channel,
-            round=round,
-            sender=sender,
-            seen_by=seen,
-            payload=payload,
-        )
-        for kind, payload in payloads.items()
-    ]
+        raise DamagedError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
+    return route, path, arrays

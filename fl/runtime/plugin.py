@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError, suggest_name
@@ -141,13 +141,15 @@ def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
     return modules[name]
 
 
-def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "") -> type[T]:
+def load(
+    packages: str | Sequence[str], name: str, base: type[T], where: str = "", *, takes_functions: bool = False
+) -> type[T]:
     """The plugin class called `name`: of a file of one of the packages, or "module:Class".
 
     Raises UserError where there is none, naming the key `where`.
     """
     if ":" in name:
-        return _load_foreign(name, base, where)
+        return _load_foreign(name, base, where, takes_functions)
     shelf = (packages,) if isinstance(packages, str) else tuple(packages)
     loaded: type[T] | None = _LOADED.get((shelf, name, base))
     if loaded is None:
@@ -186,8 +188,10 @@ def _has_name(cls: type[Any], name: str) -> bool:
     return cls.__name__.lower() == name.replace("_", "").lower()
 
 
-def _load_foreign(name: str, base: type[T], where: str) -> type[T]:
+def _load_foreign(name: str, base: type[T], where: str, takes_functions: bool) -> type[T]:
     cls = foreign.find(name, where)
+    if takes_functions and inspect.isfunction(cls):  # called as a class is
+        return cast(type[T], cls)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise UserError(
             f"{where}: {name!r} is not a {base.__name__}".removeprefix(": "),

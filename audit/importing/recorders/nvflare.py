@@ -4,6 +4,9 @@
     recipe.add_server_output_filter(Tap("/data/inbox"))      # tasks, as the server sends them
     recipe.add_client_output_filter(Tap("/data/inbox"))      # instead, for who cannot touch the server
 
+In swarm and cyclic learning clients send to each other, which their filters see and the server's do not: there
+recipe.add_client_input_filter(Tap("/data/inbox")) records what a client is sent, by the server or by a client.
+
 With guard=("fedaudit", "tools", "guard", "--truth", "own.npz", "--key", "key.pem") a client's filter stops what
 that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and
 WEIGHT_DIFF are kept as models, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, ProcessType
 
 from fedaudit.audit.importing.recorders.plain import Inbox, name_kind
 
@@ -34,6 +37,8 @@ OWN = (
     "num_rounds",
     "fl_client",
 )  # that it writes besides; the last never crosses
+SHARED = "cwf.aggr"  # header of a model that one client sends all others to train, and which of them aggregates
+HANDED_ON = ("cwf.client_order", "cwf.result_type")  # of a cycle's model, and of a swarm's last one
 UNTRAINED = ("validate", "submit_model")  # tasks that carry a site's model to be evaluated by others
 
 
@@ -57,8 +62,7 @@ class Tap(Filter):  # type: ignore[misc]
 
     def process(self, shareable: Any, fl_ctx: Any) -> Any:
         if self._inbox is None:
-            server = "server" in str(fl_ctx.get_identity_name())
-            self._inbox = Inbox(self.folder, "nvflare" if server else "nvflare-client")
+            self._inbox = Inbox(self.folder, "nvflare" if _is_server(fl_ctx) else "nvflare-client")
         inbox = self._inbox
         is_upload = inbox.safely("a message", lambda: self._record(inbox, shareable, fl_ctx))
         if self.guard and is_upload is None:
@@ -73,9 +77,13 @@ class Tap(Filter):  # type: ignore[misc]
         filters: list[str] = []
         said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
         round, task = fl_ctx.get_prop("current_round"), str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
-        up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
+        is_result = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
+        # a server's filters see results that came and tasks that go, a client's the other way round
+        own, peer = _name_own(inbox, fl_ctx), _name_peer(inbox, fl_ctx)
+        sender, to = (own, peer) if is_result != _is_server(fl_ctx) else (peer, own)
+        up = sender != "server"
         if (code := shareable.get_return_code()) not in (None, "OK"):
-            inbox.note_failure(f"the answer of {_node(fl_ctx)} to {task}", ValueError(code), bytes=0)
+            inbox.note_failure(f"the answer of {sender} to {task}", ValueError(code), bytes=0)
             task = str(code)
         trains = task not in UNTRAINED and code in (None, "OK")
         rest = name_kind("client" if up or not trains else "clients", "records" if trains else task)
@@ -91,7 +99,7 @@ class Tap(Filter):  # type: ignore[misc]
             others = {f"{prefix}meta.{key}": value for key, value in meta.items()}
             if trains and dxo.data_kind in KINDS:
                 name = prefix.rstrip("/").rpartition("/")[2]
-                kind = KINDS[dxo.data_kind] if up else "global_model"
+                kind = _name_model(KINDS[dxo.data_kind], shareable) if up else "global_model"
                 kind = _control(name, up) if name in CONTROLS else kind
                 under = "" if name in (*CONTROLS, MODEL) else prefix
                 kinds.setdefault(kind, {}).update({f"{under}{key}": value for key, value in dxo.data.items()})
@@ -104,11 +112,9 @@ class Tap(Filter):  # type: ignore[misc]
         if not kinds:
             return False
         round = round if said is None else said
-        node = inbox.client(_node(fl_ctx))
-        sender, to = (node, "server") if up else ("server", node)
-        channel, at = "uplink" if up else "downlink", int(round or 0)
-        done = inbox.message(at, channel, sender, [to], kinds, receivers=[to], filters=filters)
-        return bool(up) if done else None
+        channel = "downlink" if not up else "uplink" if to == "server" else "relay"
+        done = inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
+        return up if done else None
 
 
 def _open(shareable: Any) -> Iterator[tuple[str, DXO]]:
@@ -126,7 +132,26 @@ def _control(name: str, up: bool) -> str:
     return CONTROLS[name] if up or CONTROLS[name] == "control_global" else f"clients:{name}"
 
 
-def _node(fl_ctx: Any) -> str:
-    """The client at the other end, or this one."""
-    own = str(fl_ctx.get_identity_name())
-    return str(fl_ctx.get_peer_context().get_identity_name()) if "server" in own else own
+def _name_model(kind: str, shareable: Any) -> str:
+    """The kind of a model that a client sends: its own, or, to other clients, the shared one or a cycle's."""
+    if shareable.get_header(SHARED) is not None:
+        return "global_model"
+    is_handed_on = kind == "local_model" and any(shareable.get_header(name) is not None for name in HANDED_ON)
+    return "relay_model" if is_handed_on else kind
+
+
+def _is_server(fl_ctx: Any) -> bool:
+    """Whether this process is the server's: a provisioned server's identity is its project's name."""
+    return fl_ctx.get_process_type() in (ProcessType.SERVER_PARENT, ProcessType.SERVER_JOB)
+
+
+def _name_own(inbox: Inbox, fl_ctx: Any) -> str:
+    """This end as a party."""
+    return "server" if _is_server(fl_ctx) else inbox.client(fl_ctx.get_identity_name())
+
+
+def _name_peer(inbox: Inbox, fl_ctx: Any) -> str:
+    """The other end as a party: a server's is a client, and a client's where its job lists one of that name."""
+    name, engine = fl_ctx.get_peer_context().get_identity_name(), fl_ctx.get_engine()
+    clients = {client.name for client in engine.get_clients() or ()} if engine else set()
+    return inbox.client(name) if _is_server(fl_ctx) or name in clients else "server"

@@ -85,6 +85,9 @@ CONTAINERS: dict[str, Callable[[], bytes]] = {
     "float16": lambda: IMAGE.astype("f2").tobytes(),
     "bfloat16": lambda: (IMAGE.view(np.uint32) >> 16).astype("<u2").tobytes(),
     "JSON": lambda: json.dumps({"patient": {"name": "x", "scan": (16 * IMAGE).tolist()}}).encode(),
+    "JSON with a key twice": lambda: (
+        json.dumps({"scan": (16 * IMAGE).tolist()})[:-1] + ', "scan": 1' + "0" * 400 + "}"
+    ).encode(),
     "JSON of base64": lambda: json.dumps({"scan": base64.b64encode(GREY.tobytes()).decode()}).encode(),
     "base64": lambda: base64.b64encode(IMAGE.tobytes()),
     "base64 for addresses, in lines": lambda: b"\n".join(

@@ -20,7 +20,6 @@ from fedaudit.audit.settings.resolve import list_files
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
-from tests.test_house import MODULES
 
 RUNNER = CliRunner()
 CONFIG = """
@@ -135,12 +134,6 @@ def test_a_received_config_reads_no_policy_or_claims_outside(key: str, value: ob
 def test_a_key_that_stands_twice_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="stands twice"):
         parse_json(text)
-
-
-def test_json_is_read_in_one_place_alone() -> None:
-    """Another reader would take the last of two keys in silence."""
-    named = [m for m, p in MODULES.items() if "json.loads(" in p.read_text() or "json.load(" in p.read_text()]
-    assert set(named) <= {"fedaudit.fl.runtime.strict_json", "fedaudit.audit.importing.recorders.plain"}
 
 
 FILES = ("audit.json", "phases.json", "chain.json", "environment.json")

@@ -55,7 +55,10 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
             "FilterChainType": SimpleNamespace(TASK_RESULT_CHAIN=RESULT),
             "FilterContextKey": SimpleNamespace(CHAIN_TYPE="chain"),
         },
-        "fl_constant": {"FLContextKey": SimpleNamespace(TASK_NAME="task")},
+        "fl_constant": {
+            "FLContextKey": SimpleNamespace(TASK_NAME="task"),
+            "ProcessType": SimpleNamespace(SERVER_PARENT="SP", SERVER_JOB="SJ"),
+        },
     }
     for name in ("nvflare", "nvflare.apis"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
@@ -68,21 +71,33 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found["Tap"]
 
 
-def record(tap: Any, folder: Path, chain: str, dxo: Dxo | Shareable, task: str = "train") -> list[set[str]]:
-    """Kinds of each message that one exchange left."""
-    return [set(x["kinds"]) for x in lines(tap, folder, chain, dxo, task) if "message" in x]
+SERVER = ("SJ", "example_project")  # a process, and its identity: a provisioned server has its project's name
 
 
-def lines(tap: Any, folder: Path, chain: str, dxo: Dxo | Shareable, task: str = "train") -> list[dict[str, Any]]:
-    peer = SimpleNamespace(get_identity_name=lambda: "site-1")
+def exchange(
+    tap: Any,
+    folder: Path,
+    chain: str,
+    dxo: Dxo | Shareable,
+    own: tuple[str, str] = SERVER,
+    peer: str = "site-1",
+    task: str = "train",
+    **headers: Any,
+) -> list[dict[str, Any]]:
+    """The manifest after one exchange between a process and its peer, in a job of three clients."""
+    sites = [SimpleNamespace(name=name) for name in ("site-1", "observer-7", "dataserver")]
     context = SimpleNamespace(
-        get_identity_name=lambda: "server",
+        get_process_type=lambda: own[0],
+        get_identity_name=lambda: own[1],
         get_prop={"task": task, "current_round": 0}.get,
-        get_peer_context=lambda: peer,
+        get_peer_context=lambda: SimpleNamespace(get_identity_name=lambda: peer),
+        get_engine=lambda: SimpleNamespace(get_clients=lambda: sites),
     )
     one = tap(str(folder))
     one.chain = chain
-    one.process(dxo if isinstance(dxo, Shareable) else Shareable(DXO=dxo), context)
+    message = dxo if isinstance(dxo, Shareable) else Shareable(DXO=dxo)
+    message |= {"__headers__": message.get("__headers__", {}) | headers} if headers else {}
+    one.process(message, context)
     path = folder / "manifest.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -91,6 +106,59 @@ def arrays(folder: Path) -> dict[str, Any]:
     """Of the one message."""
     (path,) = folder.glob("*/*.safetensors")
     return load_file(path)
+
+
+def record(tap: Any, folder: Path, chain: str, dxo: Dxo | Shareable, task: str = "train") -> list[set[str]]:
+    """Kinds of each message that one exchange left."""
+    return [set(x["kinds"]) for x in exchange(tap, folder, chain, dxo, task=task) if "message" in x]
+
+
+def routes(lines: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """Channel, sender, receiver and model of each message."""
+    return [
+        (x["channel"], x["sender"], *x["receivers"], *(k for k in x["kinds"] if k.endswith("model")))
+        for x in lines
+        if "message" in x
+    ]
+
+
+def nodes(lines: list[dict[str, Any]]) -> list[str]:
+    return [x["node"] for x in lines if "party" in x]
+
+
+def test_a_server_that_is_called_after_its_project_tells_its_sites_apart(tap: Any, tmp_path: Path) -> None:
+    exchange(tap, tmp_path, RESULT, weights(), peer="site-1")
+    lines = exchange(tap, tmp_path, RESULT, weights(), peer="observer-7")
+    assert nodes(lines) == ["site-1", "observer-7"] and lines[0]["recorder"] == "nvflare"
+    assert [sender for _, sender, *_ in routes(lines)] == ["client/0", "client/1"]
+
+
+@pytest.mark.parametrize("site", ["observer-7", "dataserver", "server"])
+def test_a_site_is_a_client_whatever_it_is_called(tap: Any, tmp_path: Path, site: str) -> None:
+    exchange(tap, tmp_path, TASK, weights(), ("CJ", site), "example_project")
+    lines = exchange(tap, tmp_path, RESULT, weights(), ("CJ", site), "example_project")
+    assert nodes(lines) == [site] and lines[0]["recorder"] == "nvflare-client"
+    assert routes(lines) == [
+        ("downlink", "server", "client/0", "global_model"),
+        ("uplink", "client/0", "server", "local_model"),
+    ]
+
+
+def test_what_one_client_of_a_swarm_sends_another_is_a_relay_between_them(tap: Any, tmp_path: Path) -> None:
+    own = ("CJ", "observer-7")
+    exchange(tap, tmp_path, TASK, weights(), own, "site-1", "swarm_learn", **{"cwf.aggr": "observer-7"})
+    lines = exchange(tap, tmp_path, TASK, weights(), own, "dataserver", "swarm_report_learn_result")
+    assert nodes(lines) == ["observer-7", "site-1", "dataserver"]
+    assert routes(lines) == [
+        ("relay", "client/1", "client/0", "global_model"),
+        ("relay", "client/2", "client/0", "local_model"),
+    ]
+
+
+def test_the_model_of_a_cycle_is_handed_from_client_to_client(tap: Any, tmp_path: Path) -> None:
+    order = {"cwf.client_order": ["site-1", "observer-7", "dataserver"]}
+    lines = exchange(tap, tmp_path, TASK, weights(), ("CJ", "observer-7"), "site-1", "cyclic_learn", **order)
+    assert routes(lines) == [("relay", "client/1", "client/0", "relay_model")]
 
 
 def test_controls_in_a_models_metadata_are_kinds_of_their_own(tap: Any, tmp_path: Path) -> None:
@@ -153,5 +221,5 @@ def test_tensors_of_every_type_are_kept_also_those_that_require_a_gradient(tap: 
 def test_an_answer_that_is_an_error_lost_nothing(tap: Any, tmp_path: Path) -> None:
     failed = Shareable()
     failed.code = "EXECUTION_EXCEPTION"
-    (noted,) = [x for x in lines(tap, tmp_path, RESULT, failed) if "error" in x]
-    assert noted["bytes"] == 0 and "site-1 to train: ValueError: EXECUTION_EXCEPTION" in noted["error"]
+    (noted,) = [x for x in exchange(tap, tmp_path, RESULT, failed) if "error" in x]
+    assert noted["bytes"] == 0 and "client/0 to train: ValueError: EXECUTION_EXCEPTION" in noted["error"]

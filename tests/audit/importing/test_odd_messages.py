@@ -16,7 +16,6 @@ from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing import messages
-from fedaudit.audit.importing.door import UNKNOWN
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.importing.recorders.plain import Inbox
@@ -25,11 +24,12 @@ from fedaudit.audit.observer.reach import Rounds, observed_rounds
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, read, unread
+from fedaudit.fl.recording.recorder import MANIFEST, SET_ASIDE, lines, manifest, read, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.questions import State
@@ -69,7 +69,7 @@ def write(
 
 
 def take(
-    folder: Path, inbox: Path, model: str | None = "logreg", **states: Any
+    folder: Path, inbox: Path, model: str | None = "logreg", truth: Path | None = None, **states: Any
 ) -> tuple[RunDir, Config, ImportRecord]:
     subject = {
         "title": "a",
@@ -79,7 +79,9 @@ def take(
     }
     settings = {"attacks": ["label_counts_from_update", "hidden_images"], "report": ["html"], "workers": 0}
     config = validate(Config, settings | {"case": "recorded", "subject": subject | states}, "test")
-    found = bring(RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox), lambda *_: None)
+    found = bring(
+        RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox, truth=truth), lambda *_: None
+    )
     return RunDir(folder / "run"), config, found
 
 
@@ -303,7 +305,7 @@ def test_what_a_recorder_could_not_keep_stays_open_unless_nothing_crossed(tmp_pa
     run, _, found = take(tmp_path, inbox)
     assert len(found.errors) == 2
     rounds = observed_rounds([*manifest(run.artifacts), *unread(run.artifacts)])
-    assert rounds[Channel.UPLINK, UNKNOWN] == Rounds(sent=frozenset({1}))
+    assert rounds[Channel.UPLINK, SET_ASIDE] == Rounds(sent=frozenset({1}))
 
 
 def test_a_round_with_an_unread_message_is_not_recomputed_and_doctor_says_so(tmp_path: Path) -> None:
@@ -339,6 +341,32 @@ def test_what_was_not_read_is_an_open_question_and_counted_in_the_coverage(audit
     html = (audited.path / "report.html").read_text()
     assert "1 of 12 messages was not read: what it holds is open (client/1 sent 1)." in html
     assert "client/1, round 3: r00002/client-1" in html.replace("<wbr>", "")
+
+
+@pytest.mark.parametrize("how", ["an array too many", "booleans beside it", "no number beside it"])
+def test_an_image_in_a_message_that_was_set_aside_is_found(how: str, tmp_path: Path) -> None:
+    """What cannot be read as what it is said to be is read as numbers, and stays open all the same."""
+    beside = {"an array too many": 0.5, "booleans beside it": True, "no number beside it": np.nan}[how]
+    rng = np.random.default_rng(1)
+    people = {f"hospital-{k}": rng.random((40, 1, 8, 8)).astype("f4") for k in range(3)}
+    (tmp_path / "truth").mkdir()
+    for name, x in (people | {"own": rng.random((200, 1, 8, 8)).astype("f4")}).items():
+        np.savez(tmp_path / "truth" / f"{name}.npz", x=x, y=np.arange(len(x)) % 10)
+
+    def hide(sent: Message) -> None:
+        sent[MODEL] |= {"evil": people["hospital-1"][7], "more": np.array([beside])}
+
+    inbox = write(tmp_path, hide, rounds=range(3))
+    run, config, found = take(tmp_path, inbox, truth=tmp_path / "truth")
+    assert [u.sender for u in found.unread] == ["client/1"] * 3
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    result = read_result(run.path)
+    (hidden,) = [f for f in result.findings if f.id == "hidden_images"]
+    (present,) = [e for e in hidden.evidence if e.measure == "image_present" and e.control == "none"]
+    assert present.value == pytest.approx(1 / 3)  # of three clients, one of whom hides an image
+    review(run, config)  # raises for evidence of what was not there to read
+    asked = [q for q in result.questions if "example:unread" in q.kinds]
+    assert asked and not any(q.state is State.CLEAR or q.has_limit for q in asked)
 
 
 def test_the_run_folder_with_an_unread_message_is_whole(audited: RunDir) -> None:

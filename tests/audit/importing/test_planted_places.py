@@ -126,7 +126,7 @@ def test_in_twenty_places_of_a_shareable(dtype: str, tap: Any, tmp_path: Path) -
     statistics = Dxo(data_kind="STATISTICS", data={"histogram": dict(rest[1::4])}, meta={})
     both = Dxo(data_kind="COLLECTION", data={"model": model, "statistics": statistics}, meta={})
     up = Shareable(DXO=both, __headers__=dict(rest[2::4]), **dict(rest[3::4]))
-    lines = test_nvflare_hook.lines(tap, tmp_path, test_nvflare_hook.RESULT, up)
+    lines = test_nvflare_hook.exchange(tap, tmp_path, test_nvflare_hook.RESULT, up)
     assert not [x for x in lines if "error" in x]
     check(tmp_path)
 
