@@ -73,6 +73,25 @@ def test_a_federation_whose_noise_hides_everybody_is_ready_where_the_whole_panel
     assert "by the attacks of panel 4" in result.decision.sentence
 
 
+SEEDS = range(101, 111)  # named before the first run
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_of_ten_clean_federations_with_other_clients_and_methods_at_least_six_are_ready(tmp_path: Path) -> None:
+    methods = ("fedavg", "fedprox", "fednova", "scaffold", "feddyn")
+    words = []
+    for seed in SEEDS:
+        method = {**CLEAN["method"], "name": methods[seed % len(methods)]}
+        federation = {**CLEAN["federation"], "clients": 3 + seed % 4}
+        changes = HIDDEN | {"seed": seed, "method": method, "federation": federation}
+        decision = audit(tmp_path / str(seed), **changes).decision
+        assert decision is not None
+        words.append(decision.word)
+        print(seed, method["name"], federation["clients"], decision.sentence)
+    assert words.count(Word.READY) >= 6 and Word.NOT_READY not in words, words
+
+
 @pytest.mark.dear("an image in a bias", "too little noise")
 @pytest.mark.parametrize(
     "changes",
