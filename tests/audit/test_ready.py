@@ -77,7 +77,6 @@ SEEDS = range(101, 111)  # named before the first run
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
 def test_of_ten_clean_federations_with_other_clients_and_methods_at_least_six_are_ready(tmp_path: Path) -> None:
     methods = ("fedavg", "fedprox", "fednova", "scaffold", "feddyn")
     words = []
