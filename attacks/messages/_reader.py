@@ -130,10 +130,17 @@ class UpdateReader:
 
 
 class StateReader:
-    """All in a message that is no update: made anew by the model that the client had, of a person alone."""
+    """All in a message that is no update: made anew by the model that the client had, of a person alone.
 
-    def __init__(self, heard: Heard, player: Player, auxiliary: Images, seed: int, classes: int) -> None:
-        self._heard, self._player, self._seed, self._classes = heard, player, seed, classes
+    `played` is the message in whose place people are played: another one of the same client where there are more
+    rounds than are played. What depends on the model is blurred then, and what does not is there as ever.
+    """
+
+    def __init__(
+        self, heard: Heard, played: Heard, player: Player, auxiliary: Images, seed: int, classes: int
+    ) -> None:
+        self._heard, self._played, self._player, self._seed = heard, played, player, seed
+        self._classes = classes
         self._auxiliary = auxiliary.only(np.arange(min(ALONE, len(auxiliary))))
         self._first = auxiliary.only(_find_pairs(auxiliary.y))
         self._kinds: Sequence[Kind] = [*heard.rest]
@@ -182,6 +189,8 @@ class StateReader:
         exact = np.zeros(len(people), bool)
         for name, theirs in psi.items():
             exact |= self._find_exact(name, theirs, people.y)
+        if self._played is not self._heard:
+            scores = {f"{name}, earlier": score for name, score in scores.items()}
         return Fit(scores, exact)
 
     def _play(self, people: Images) -> list[Blocks]:
@@ -190,8 +199,8 @@ class StateReader:
         found: dict[int, Blocks] = {}
         for first in range(0, len(groups), TOGETHER):
             some = groups[first : first + TOGETHER]
-            holdings = [people.only(np.repeat(group, self._heard.copies)) for group in some]
-            sent = self._player.play(self._heard.visit, holdings, self._seed, steps=0, draws=1, protected=False)
+            holdings = [people.only(np.repeat(group, self._played.copies)) for group in some]
+            sent = self._player.play(self._played.visit, holdings, self._seed, steps=0, draws=1, protected=False)
             for group, message in zip(some, sent, strict=True):
                 blocks = read_blocks(message, self._kinds, self._classes)
                 found.update((i, blocks) for i in group)

@@ -88,7 +88,8 @@ class PlayedMessage(Attack):
             default=4, description="rounds from whose models updates are played; others are read by the nearest"
         )
         rounds: AtLeastOne = Field(
-            default=3, description="newest rounds in which messages besides updates are played"
+            default=3,
+            description="newest rounds in which other messages are played; the rest are read by the nearest",
         )
         people: AtLeastOne = Field(default=5000, description="people of all clients who are tested, about")
         held_out: AtLeastOne = Field(
@@ -239,9 +240,7 @@ class _Maker:
         plays = sum(len(begun[r]) for r in self._played)
         most = MOST_BYTES // (BYTES * MOST_NUMBERS * max(1, plays))
         self.auxiliary = aux.only(drawn[: min(config.auxiliary, max(FEWEST_PLAYED, most))])
-        newest = sorted({h.round for h in heard})[-config.rounds :]
-        self._newest = frozenset(newest)
-        self._heard = heard
+        self._heard, self._rounds = heard, config.rounds
 
     def make(self, own: Sequence[Heard]) -> "list[_Readers]":
         """Of the messages of one client, or of one sum."""
@@ -257,11 +256,9 @@ class _Maker:
         for heard, maker in makers:
             try:
                 reader = maker()
-                if isinstance(reader, UpdateReader):
-                    found.append(_Readers(heard, reader, self))
-                elif not reader.tells or heard.round in self._newest:
+                if isinstance(reader, StateReader):
                     reader.open()
-                    found.append(_Readers(heard, reader, self))
+                found.append(_Readers(heard, reader, self))
             except UserError as error:
                 failures.append(error)
         if failures and not found:
@@ -277,7 +274,14 @@ class _Maker:
                 yield []
 
     def _read_rest(self, heard: Heard) -> StateReader:
-        return StateReader(heard, self._player, self.auxiliary, self._seed, self._classes)
+        """By the nearest of the newest rounds in which such a message was sent."""
+        alike = [h for h in self._heard if h.sender == heard.sender and h.rest.keys() == heard.rest.keys()]
+        rounds = sorted({h.round for h in alike})[-self._rounds :]
+        near = min(
+            (h for h in alike if h.round in rounds), key=lambda h: abs(h.round - heard.round), default=heard
+        )
+        played = heard if near.round == heard.round else near
+        return StateReader(heard, played, self._player, self.auxiliary, self._seed, self._classes)
 
     def _find_plays(self, heard: Heard) -> UpdatePlays:
         """From the model of the nearest round that is played: the client's own, or the one for all."""

@@ -78,7 +78,7 @@ SEEDS = range(101, 111)  # named before the first run
 
 @pytest.mark.nightly
 def test_of_ten_clean_federations_with_other_clients_and_methods_at_least_six_are_ready(tmp_path: Path) -> None:
-    methods = ("fedavg", "fedprox", "fednova", "scaffold", "feddyn")
+    methods = ("fedavg", "fedprox", "fedrs", "fedavgm", "fedadam")
     words = []
     for seed in SEEDS:
         method = {**CLEAN["method"], "name": methods[seed % len(methods)]}

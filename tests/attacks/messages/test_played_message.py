@@ -1,27 +1,29 @@
 """What clients' code makes of one person alone is found again in what a client sent, whatever it is called."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Images, Sent, Visit
 from fedaudit.attacks.messages._blocks import Form, Layout, read_blocks
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._ratio import Whitened
 from fedaudit.attacks.messages.played_message import PlayedMessage
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import load
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from tests.attacks.messages.telling import TELEMETRY, Telling
 from tests.attacks.models.overfit import LIGHT, Overfit, Played, light
+from tests.attacks.updates.updates import artifact
 from tests.contracts.attack_worlds import made, stage
 
 Values = NDArray[np.float64]
-TELEMETRY = Kind("client:telemetry")
 
 
 def draw(people: int, width: int, seed: int = 0) -> Values:
@@ -139,6 +141,36 @@ def test_people_of_a_client_score_above_others_and_where_nobody_trains_all_score
     assert float((members[:, None] > others).mean()) > 0.8
     members, others = score(Overfit(heart=False, config=LIGHT))
     assert not members.any() and not others.any()
+
+
+class Hashing(Telling):
+    """Clients that send a checksum of one image a round, another one each time."""
+
+    rounds = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.artifacts = [
+            replace(artifact(TELEMETRY, dict(self.hash(x)), k), id=f"{t}/{k}", round=t)
+            for k, own in enumerate(self.clients)
+            for t, x in enumerate(own.x[: self.rounds])
+        ]
+
+    def hash(self, image: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        factors = np.random.default_rng(0).normal(size=(image.size, 2))
+        return {"hash": (image.ravel() @ factors).astype(np.float32)}
+
+    def play(self, visit: Visit, holdings: Sequence[Images], seed: int, **how: Any) -> list[Sent]:
+        return [{TELEMETRY: self.hash(h.x[0])} for h in holdings]
+
+
+def test_whom_the_oldest_round_alone_tells_of_is_found_as_in_the_newest() -> None:
+    world = Hashing()
+    attack = PlayedMessage(PlayedMessage.Config(auxiliary=200, rounds=2))
+    claim = attack.run(world.artifacts, world.knowledge, np.random.default_rng(0))
+    readers, own = claim["readers"][claim["client"] == 0].tolist(), world.client_images(0)
+    found = np.any([r.reader.fit(own).is_exact for r in readers], axis=0)
+    assert found.tolist() == [i < world.rounds for i in range(len(own))]
 
 
 def test_what_cannot_be_played_is_not_read() -> None:
