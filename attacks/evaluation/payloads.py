@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.copies import Copy, count_chances, find_copies
 from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
+from fedaudit.fl.data.images import FORMATS
 
 Payload = Mapping[str, NDArray[Any]]
 Row = NDArray[np.float32]
@@ -372,7 +373,7 @@ def _open_picture(data: bytes) -> Iterator[NDArray[Any]]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a picture that is larger than it may be
-        with Image.open(io.BytesIO(data)) as picture:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
             pixels = np.asarray(picture.convert("RGB") if picture.mode == "P" else picture)
     yield pixels[..., :3] if pixels.ndim == 3 else pixels
     if pixels.ndim == 3:

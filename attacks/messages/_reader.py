@@ -130,17 +130,11 @@ class UpdateReader:
 
 
 class StateReader:
-    """All in a message that is no update: made anew by the model that the client had, of a person alone.
+    """All in a message that is no update: made anew by the model that the client had, of a person alone."""
 
-    `played` is the message in whose place people are played: another one of the same client where there are more
-    rounds than are played. What depends on the model is blurred then, and what does not is there as ever.
-    """
-
-    def __init__(
-        self, heard: Heard, played: Heard, player: Player, auxiliary: Images, seed: int, classes: int
-    ) -> None:
-        self._heard, self._played, self._player, self._seed = heard, played, player, seed
-        self._classes = classes
+    def __init__(self, heard: Heard, player: Player, auxiliary: Images, seed: int, classes: int) -> None:
+        self._heard, self._player, self._seed, self._classes = heard, player, seed, classes
+        self._played = heard
         self._auxiliary = auxiliary.only(np.arange(min(ALONE, len(auxiliary))))
         self._first = auxiliary.only(_find_pairs(auxiliary.y))
         self._kinds: Sequence[Kind] = [*heard.rest]
@@ -152,6 +146,15 @@ class StateReader:
     def tells(self) -> bool:
         """Whether what is sent differs between people of one class."""
         return bool(self._layout.forms)
+
+    def play_in(self, other: Heard) -> bool:
+        """Play people in the place of another message from now on; whether a few give the same there."""
+        self._played, alone = other, self._alone
+        self._alone = self._play(self._first)
+        return all(
+            one.keys() == two.keys() and all(_is_same(one[name], two[name]) for name in one)
+            for one, two in zip(alone, self._alone, strict=True)
+        )
 
     def open(self) -> None:
         """Read the message, and play auxiliary people for it."""
@@ -189,8 +192,6 @@ class StateReader:
         exact = np.zeros(len(people), bool)
         for name, theirs in psi.items():
             exact |= self._find_exact(name, theirs, people.y)
-        if self._played is not self._heard:
-            scores = {f"{name}, earlier": score for name, score in scores.items()}
         return Fit(scores, exact)
 
     def _play(self, people: Images) -> list[Blocks]:
@@ -298,6 +299,10 @@ class StateReader:
                     row, psi[own], auxiliary
                 )
         return found
+
+
+def _is_same(one: Values, two: Values) -> bool:
+    return one.shape == two.shape and np.allclose(one, two, NEAR, 0, equal_nan=True)
 
 
 def _find_pairs(labels: Labels) -> Labels:

@@ -89,7 +89,8 @@ class PlayedMessage(Attack):
         )
         rounds: AtLeastOne = Field(
             default=3,
-            description="newest rounds in which other messages are played; the rest are read by the nearest",
+            description="newest rounds in which other messages are played; where they do not depend on the model "
+            "older ones are read by the same plays",
         )
         people: AtLeastOne = Field(default=5000, description="people of all clients who are tested, about")
         held_out: AtLeastOne = Field(
@@ -256,9 +257,11 @@ class _Maker:
         for heard, maker in makers:
             try:
                 reader = maker()
-                if isinstance(reader, StateReader):
+                if isinstance(reader, UpdateReader):
+                    found.append(_Readers(heard, reader, self))
+                elif self._can_read(reader, heard):
                     reader.open()
-                found.append(_Readers(heard, reader, self))
+                    found.append(_Readers(heard, reader, self))
             except UserError as error:
                 failures.append(error)
         if failures and not found:
@@ -274,14 +277,15 @@ class _Maker:
                 yield []
 
     def _read_rest(self, heard: Heard) -> StateReader:
-        """By the nearest of the newest rounds in which such a message was sent."""
+        return StateReader(heard, self._player, self.auxiliary, self._seed, self._classes)
+
+    def _can_read(self, reader: StateReader, heard: Heard) -> bool:
+        """Of the newest rounds in which such messages were sent; of others where the model does not matter."""
         alike = [h for h in self._heard if h.sender == heard.sender and h.rest.keys() == heard.rest.keys()]
-        rounds = sorted({h.round for h in alike})[-self._rounds :]
-        near = min(
-            (h for h in alike if h.round in rounds), key=lambda h: abs(h.round - heard.round), default=heard
-        )
-        played = heard if near.round == heard.round else near
-        return StateReader(heard, played, self._player, self.auxiliary, self._seed, self._classes)
+        newest = sorted({h.round for h in alike})[-self._rounds :]
+        if not alike or heard.round in newest or not reader.tells:
+            return True
+        return reader.play_in(next(h for h in alike if h.round in newest))
 
     def _find_plays(self, heard: Heard) -> UpdatePlays:
         """From the model of the nearest round that is played: the client's own, or the one for all."""

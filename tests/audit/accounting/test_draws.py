@@ -48,7 +48,7 @@ def record(heard: Sequence[set[int]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for t, clients in enumerate(heard):
         sent = {"round": t, "channel": "uplink", "seen_by": ["server"]}
-        counted = {"senders": len(clients), "messages": len(clients)}
+        counted = {"sender": "client", "senders": len(clients), "messages": len(clients)}
         found.append({**sent, "traffic": "local_model", **counted})
         found += [{**sent, "message": f"{t}-{k}", "sender": f"client/{k}"} for k in sorted(clients)]
     return found
