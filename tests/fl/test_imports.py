@@ -18,6 +18,7 @@ ALLOWED = {
         "fedaudit.fl.artifact",
         "fedaudit.fl.kinds",
         "fedaudit.fl.data.hf_folder",
+        "fedaudit.fl.data.images",
         "fedaudit.fl.data.scale",
         "fedaudit.fl.data.tokenizer",
         "fedaudit.fl.data.tokens",
