@@ -83,11 +83,13 @@ def evidence(
     control: Literal["none", "positive", "negative"] = "none",
     others: str = "non-members",
 ) -> list[Evidence]:
-    """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough.
+    """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough; [] without both kinds.
 
     `blind` holds the scores of adversaries that cannot know, by name; chance is added. `others` says
     what the negatives are.
     """
+    if not len(scores.members) or not len(scores.others):
+        return []
     remarks = note, "of others than these it says nothing" * scores.alone
     judge = Judge(looks=looks, control=control, condition=condition or {}, note="; ".join(filter(None, remarks)))
 

@@ -13,6 +13,7 @@ from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.attempts import OUTCOMES, name_finding
+from fedaudit.audit.verdict.people import UNLIKE
 from fedaudit.audit.verdict.questions import Shown
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.audit.verdict.subject import Subject
@@ -193,7 +194,12 @@ def describe_shown(shown: Shown) -> str:
     text = (
         f"{fmt.sentence_case(q.harm.label)}: {b.hits:,} of {tested} tested {'was' if b.hits == 1 else 'were'} hit"
     )
-    least = f"at least {b.at_least:,} because their data were in" if b.at_least else "which luck alone explains"
+    if b.reason == UNLIKE:
+        least = f"of which nothing follows: {UNLIKE}"
+    else:
+        least = (
+            f"at least {b.at_least:,} because their data were in" if b.at_least else "which luck alone explains"
+        )
     return f"{text}, {least}; {fmt.percent(q.tolerable)} are tolerable, {count_allowed(b.people, q.tolerable):,}."
 
 

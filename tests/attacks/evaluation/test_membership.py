@@ -20,3 +20,12 @@ def test_every_interval_shares_its_alpha_with_the_other_looks(control: str, alph
             expected = measured(scores.members, scores.others, alpha=alpha / looks, groups=scores.groups)
             assert expected is not None and interval == pytest.approx(expected.interval)
         assert (e.looks, e.confidence) == (looks, 1 - alpha)
+
+
+def test_of_members_alone_or_of_others_alone_there_is_no_evidence() -> None:
+    for m, o in ((0, 0), (3, 0), (0, 3)):
+        groups = np.zeros(m, np.int64), np.zeros(o, np.int64)
+        nobody = membership.Scores(
+            members=np.ones(m), others=np.ones(o), member_groups=groups[0], other_groups=groups[1]
+        )
+        assert membership.evidence(nobody, {}) == []

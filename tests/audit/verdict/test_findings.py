@@ -11,7 +11,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.findings import Attacked, describe_evidence, write_headline
-from fedaudit.audit.verdict.people import PeopleBound
+from fedaudit.audit.verdict.people import UNLIKE, PeopleBound
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Shown
 from fedaudit.audit.verdict.statistics import clear
@@ -90,6 +90,11 @@ def test_who_hit_nobody_for_sure_says_so_and_who_counts_nobody_says_why() -> Non
     lucky = find(shown=hit(0, Severity.NONE))
     assert lucky.title == "Attack: nobody is known to be hit beyond luck"
     assert "which luck alone explains" in lucky.reason
+    shown = hit(0, Severity.NONE)
+    unlike = find(shown=shown._replace(bound=dataclasses.replace(shown.bound, reason=UNLIKE)))
+    assert (
+        "luck" not in unlike.reason and "of which nothing follows: its held-out people are not" in unlike.reason
+    )
     silent = find(card=CARD | {"uncounted": "it ranks clients."})
     assert silent.title == "Attack: it counts nobody here" and silent.reason.endswith(
         "severity: it ranks clients."
