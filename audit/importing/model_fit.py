@@ -149,8 +149,8 @@ def _other_labels(net: KnownArchitecture, uploads: LatestUploads) -> str:
     if not len(y) or least > LEVEL or as_stated >= guess or 2 * hits < len(y) + guess:
         return ""
     return (
-        f"of {len(y):,} of them training raised the stated class on {as_stated / len(y):.0%} and, by a rule learnt "
-        f"on others, another class on {hits / len(y):.0%} (by chance with probability {least:.2g}): "
+        f"of {len(y):,} of them training raised the stated class on {as_stated / len(y):.0%} and, by a rule "
+        f"learnt on others, another class on {hits / len(y):.0%} (by chance with probability {least:.2g}): "
         "labels or their order are not as stated"
     )
 

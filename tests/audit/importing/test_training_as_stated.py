@@ -98,7 +98,12 @@ def run_adapters(folder: Path, seed: int, dropout: float, lr: float = 0.2) -> Fe
     """A federation of adapters, whose dropout nothing states."""
     parts = deal(seed)
     rounds, final = federate(partial(make_adapted, dropout), parts, rounds=2, epochs=2, lr=lr)
-    record(folder, rounds, final, up=lambda _, u: {"adapter": u.state, "num_examples": {"count": np.int64(u.examples)}})
+    record(
+        folder,
+        rounds,
+        final,
+        up=lambda _, u: {"adapter": u.state, "num_examples": {"count": np.int64(u.examples)}},
+    )
     base = {n: np.array(v) for n, v in start(nets.Mlp).items()}
     save_file(base, folder / "base.safetensors")
     method = {"name": "fedlora", "rounds": 2, "local_epochs": 2, "batch_size": 10, "lr": lr}
@@ -133,7 +138,9 @@ FALSE: dict[str, Callable[[Federation], Federation]] = {
     "three epochs for two": lambda f: state_method(f, local_epochs=3),
     "two classes exchanged": lambda f: state_labels(f, [0, 1, 2, 8, 4, 5, 6, 7, 3, 9]),
     "all classes moved by one": lambda f: state_labels(f, [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]),
-    "another normalisation": lambda f: f._replace(subject=f.subject | {"examples": {"mean": [0.5], "std": [0.5]}}),
+    "another normalisation": lambda f: f._replace(
+        subject=f.subject | {"examples": {"mean": [0.5], "std": [0.5]}}
+    ),
     "another activation": state_other_model,
 }
 
