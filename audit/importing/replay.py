@@ -52,6 +52,7 @@ FLOAT = 1e-6  # of the largest change: what is zero but for rounding
 DROPPED = (0.05, 0.1, 0.2, 0.4)  # of what enters adapters
 Values = NDArray[np.float64]
 Changes = Mapping[str, Values]  # array -> what training changed
+NOTHING: Changes = {"": np.array([np.nan])}  # of a message that did not arrive
 
 
 class Way(NamedTuple):
@@ -200,7 +201,7 @@ class _Sent:
         """
         played = [self._play(one, i) for i in range(plays)]
         if not all(map(_is_finite, played)):
-            raise ValueError("training as stated does not stay finite")
+            raise ValueError("training as stated does not stay finite, or a protection withholds it")
         firsts = [self._change(self._upload.payload), *(self._play(other, 0) for other in others)]
         return [_measure([first, *played]) if _is_finite(first) else None for first in firsts]
 
@@ -215,7 +216,9 @@ class _Sent:
         played = other.lab.holding(streams=own, parts=parts)
         with _drop(played, other.dropped, own):
             sent = played.replay(self._upload, self._received)
-        if sent is None or self._upload.kind not in sent:
+        if sent is None:  # the wire lets nothing through that is not finite
+            return NOTHING
+        if self._upload.kind not in sent:
             raise ValueError(f"the stated method does not send {self._upload.kind}")
         return self._change(to_numpy(sent[self._upload.kind]))
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.replay import LEVEL, Way, _compare
+from fedaudit.audit.importing.replay import LEVEL, Changes, _compare, _measure
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.fl.families.adapters import LoRALinear, attach
-from fedaudit.reports.imported import CheckedStatement, ImportRecord
+from fedaudit.reports.imported import ImportRecord
 from tests.attacks.world import digits
 from tests.audit.importing import nets
 from tests.audit.importing.inboxes import Examples, FedAdam, average, federate, record, record_truth, start
@@ -73,11 +73,12 @@ def run_federation(folder: Path, seed: int, **changed: Any) -> Federation:
     parts, kind = deal(seed), [*OPTIMISERS][seed % 4]
     optimiser, lr, settings = OPTIMISERS[kind]
     make = (nets.Normed, nets.Mlp)[seed // 4 % 2]
-    given = {"epochs": 2, "lr": lr, "optimiser": optimiser, "serve": (FedAdam(), average)[seed // 8 % 2]}
+    is_mean = seed // 8 % 2 == 1
+    given = {"epochs": 2, "lr": lr, "optimiser": optimiser, "serve": average if is_mean else FedAdam()}
     rounds, final = federate(make, parts, rounds=2, **given | changed)
     record(folder, rounds, final)
     method = {"name": "fedavg", "rounds": 2, "local_epochs": 2, "batch_size": 10, "lr": lr} | settings
-    subject = {"model": f"nets:{make.__name__}", "method": method, "aggregation": "other"}
+    subject = {"model": f"nets:{make.__name__}", "method": method, "aggregation": "samples" if is_mean else "other"}
     return Federation(parts, subject)
 
 
@@ -145,10 +146,145 @@ FALSE: dict[str, Callable[[Federation], Federation]] = {
 }
 
 
-def judge(found: ImportRecord) -> dict[str, CheckedStatement]:
-    return {id: check(found, id) for id in ("training", "fit")}
+def states(found: ImportRecord) -> dict[str, str]:
+    return {id: check(found, id).status for id in ("training", "fit", "aggregate")}
 
 
-def count(states: list[bool]) -> str:
-    low, high = scipy.stats.binomtest(sum(states), len(states)).proportion_ci(0.95, "exact")
-    return f"{sum(states)} of {len(states)} ({low:.1%} to {high:.1%})"
+def count(seen: list[bool]) -> str:
+    low, high = scipy.stats.binomtest(sum(seen), len(seen)).proportion_ci(0.95, "exact")
+    return f"{sum(seen)} of {len(seen)} ({low:.1%} to {high:.1%})"
+
+
+def make_plays(seed: int, **longer: float) -> list[list[Changes]]:
+    """Changes of 8 uploads, the recorded one first and 4 plays: running statistics of 1,000, weights of one."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(8):
+        plays = [{"mean": rng.normal(0, 1000, 16), "w": rng.normal(0, 1, 300)} for _ in range(5)]
+        found.append([{n: v * longer.get(n, 1.0) for n, v in plays[0].items()}, *plays[1:]])
+    return found
+
+
+@pytest.mark.parametrize("times", [1e-4, 0.7, 1.5, 1e4])
+def test_an_array_is_not_drowned_by_longer_ones(times: float) -> None:
+    found = _compare([_measure(one) for one in make_plays(1, w=times)])
+    assert found.chance <= LEVEL and found.words.endswith("most of all in w")
+
+
+def test_of_500_records_that_are_plays_few_are_remarkable() -> None:
+    found = [_compare([_measure(one) for one in make_plays(seed)]).chance for seed in range(500)]
+    assert sum(p <= LEVEL for p in found) <= 4 and 30 <= sum(p <= 0.1 for p in found) <= 70
+
+
+def test_plays_that_differ_by_the_order_of_sums_alone_are_one_play() -> None:
+    rng = np.random.default_rng(0)
+    change, still = rng.normal(0, 1, 100), np.zeros(16)
+
+    def play(error: float) -> Changes:
+        return {"w": change + error * rng.normal(size=100), "b": still + 1e-9 * error * rng.normal(size=16)}
+
+    elsewhere = [[play(1e-5), *(play(1e-8) for _ in range(4))] for _ in range(8)]
+    assert _compare([_measure(one) for one in elsewhere]).chance > 0.5
+    other_rate = [[{n: 1.02 * v for n, v in play(1e-8).items()}, *one[1:]] for one in elsewhere]
+    assert _compare([_measure(one) for one in other_rate]).chance <= LEVEL
+
+
+def test_what_is_not_finite_is_like_nothing() -> None:
+    tables = [_measure(one) for one in make_plays(1)]
+    assert _compare([None, *tables[1:]]).chance == 0.0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_rate_of_1e_7_is_named_though_running_statistics_move_alike(seed: int, tmp_path: Path) -> None:
+    found = FALSE["a rate of 1e-7"](run_federation(tmp_path, seed)).take_in(tmp_path)
+    assert states(found)["training"] == "contradicted"
+
+
+def test_training_holds_where_near_alternatives_would_have_been_noticed_and_names_them(tmp_path: Path) -> None:
+    said = check(run_federation(tmp_path, 129).take_in(tmp_path), "training")
+    assert said.status == "holds", said.text
+    for other in ("twice the learning rate", "no momentum", "exchanged", "values from -1 to 1", "dropout of 0.1"):
+        assert other in said.text.partition("noticed would have been")[2]
+
+
+@pytest.mark.parametrize("lr", [1e-9, 0.0])
+def test_training_that_changed_nothing_bears_nothing_out(lr: float, tmp_path: Path) -> None:
+    federation = run_federation(tmp_path, 4, lr=lr)
+    said = check(state_method(federation, lr=lr).take_in(tmp_path), "training")
+    assert said.status == "open" and "not noticed: " in said.text, said.text
+
+
+def test_an_alternative_that_diverges_would_have_been_noticed(tmp_path: Path) -> None:
+    said = check(run_adapters(tmp_path, 3, 0.0, lr=0.4).take_in(tmp_path), "training")
+    assert said.status != "contradicted" and "twice the learning rate" in said.text, said.text
+
+
+@pytest.mark.parametrize("dropout", [0.075, 0.3])
+def test_dropout_of_adapters_which_nobody_can_state_is_not_held_against_them(
+    dropout: float, tmp_path: Path
+) -> None:
+    found = run_adapters(tmp_path, 3, dropout).take_in(tmp_path)
+    assert states(found)["training"] != "contradicted", check(found, "training").text
+
+
+def test_another_rate_of_adapters_is_named(tmp_path: Path) -> None:
+    found = state_method(run_adapters(tmp_path, 3, 0.0), lr=0.1).take_in(tmp_path)
+    assert states(found)["training"] == "contradicted", check(found, "training").text
+
+
+@pytest.mark.parametrize("smallest", [1, 10])
+def test_what_a_loader_does_with_the_last_batch_is_not_held_against_anybody(
+    smallest: int, tmp_path: Path
+) -> None:
+    """26: a client of 71 has a batch of one, and running statistics of it; 10: smaller batches are left out."""
+    found = run_federation(tmp_path, 26, smallest=smallest).take_in(tmp_path)
+    assert states(found)["training"] != "contradicted", check(found, "training").text
+
+
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [([0, 1, 2, 8, 4, 5, 6, 7, 3, 9], "open"), ([1, 2, 3, 4, 5, 6, 7, 8, 9, 0], "contradicted")],
+)
+def test_an_order_of_labels_that_keeps_most_classes_does_not_hold(
+    order: list[int], status: str, tmp_path: Path
+) -> None:
+    for folder, stated, wanted in (("a", list(range(10)), "holds"), ("b", order, status)):
+        federation = run_federation(tmp_path / folder, 8)
+        del federation.subject["method"]
+        said = check(state_labels(federation, stated).take_in(tmp_path / folder), "fit")
+        assert said.status == wanted, said.text
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -1.0])
+def test_a_forged_model_is_no_mean_whatever_the_counts_are(value: float, tmp_path: Path) -> None:
+    parts = deal(0)
+    rounds, final = federate(nets.Mlp, parts, rounds=2, epochs=1)
+    forged = {n: 7 * v for n, v in final.items()}
+    counts = {"count": np.float64(value) if value else np.int64(0)}
+    record(tmp_path, rounds, forged, up=lambda _, u: {"local_model": u.state, "num_examples": counts})
+    found = Federation(parts, {"model": "nets:Mlp"}).take_in(tmp_path)
+    assert states(found)["aggregate"] != "holds", check(found, "aggregate").text
+
+
+@pytest.mark.nightly
+def test_of_honest_federations_few_are_accused(tmp_path: Path) -> None:
+    """Sites of unlike size and scanner, BatchNorm, four optimisers, FedAdam; and adapters with dropout."""
+    accused = []
+    for seed in range(TIMES):
+        found = states(run_federation(tmp_path / f"a{seed}", seed).take_in(tmp_path / f"a{seed}"))
+        accused.append("contradicted" in found.values())
+        found = states(run_adapters(tmp_path / f"b{seed}", seed, 0.075).take_in(tmp_path / f"b{seed}"))
+        accused.append("contradicted" in found.values())
+    print(f"accused: {count(accused)}")
+    assert sum(accused) <= 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FALSE)
+def test_one_false_statement_is_named_and_never_holds(name: str, tmp_path: Path) -> None:
+    named = []
+    for seed in range(12):
+        found = states(FALSE[name](run_federation(tmp_path / str(seed), seed)).take_in(tmp_path / str(seed)))
+        assert found["training"] != "holds"
+        named.append("contradicted" in found.values())
+    print(f"{name}: named in {count(named)}")
+    assert sum(named) >= 9
