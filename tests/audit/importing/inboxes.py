@@ -142,18 +142,23 @@ def train(
     proximal: float = 0.0,
     epochs: int = 3,
     lr: float = 0.1,
+    optimiser: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    smallest: int = 1,
 ) -> Upload:
-    """Local training; the model that was sent is pulled at by `proximal`, as in FedProx."""
+    """Local training; the model that was sent is pulled at by `proximal`, as in FedProx.
+
+    Batches of fewer than `smallest` are left out.
+    """
     torch.manual_seed(seed)
     net, x, y = make(), torch.from_numpy(data[0]), torch.from_numpy(data[1]).long()
     net.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
     anchor = [p.detach().clone() for p in net.parameters()]
-    steps = torch.optim.SGD(net.parameters(), lr=lr)
+    steps = optimiser(net.parameters(), lr=lr)
     with torch.no_grad():
         loss = float(nn.functional.cross_entropy(net.eval()(x), y))
     net.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(y)).split(10):
+        for rows in (r for r in torch.randperm(len(y)).split(10) if len(r) >= smallest):
             pull = sum(((p - a) ** 2).sum() for p, a in zip(net.parameters(), anchor, strict=True))
             value = nn.functional.cross_entropy(net(x[rows]), y[rows]) + 0.5 * proximal * pull
             steps.zero_grad()

@@ -108,3 +108,17 @@ class Adapted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(torch.relu(self.hidden(x.flatten(1))))
+
+
+class MlpTanh(Mlp):
+    """Arrays as those of Mlp, and another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.hidden(x.flatten(1))))
+
+
+class NormedTanh(Normed):
+    """Arrays as those of Normed, and another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.norm(self.conv(x))).flatten(1))

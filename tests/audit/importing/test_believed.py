@@ -12,7 +12,6 @@ import torch
 
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.replay import tails
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
@@ -263,11 +262,6 @@ def test_a_shape_or_normalisation_that_cannot_be_is_refused_without_truth_as_wel
 ) -> None:
     with pytest.raises(UserError, match=phrase):
         brought(tmp_path, None, examples=EXAMPLES | examples)
-
-
-def test_the_sum_of_uniform_ranks_has_its_exact_law() -> None:
-    assert tails([4, 4], 4) == pytest.approx((1 / 25, 1))
-    assert tails([1, 0], 1) == pytest.approx((3 / 4, 3 / 4))
 
 
 def test_what_nobody_can_check_is_listed_as_declared(tmp_path: Path) -> None:
