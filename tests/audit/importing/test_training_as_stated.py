@@ -78,7 +78,11 @@ def run_federation(folder: Path, seed: int, **changed: Any) -> Federation:
     rounds, final = federate(make, parts, rounds=2, **given | changed)
     record(folder, rounds, final)
     method = {"name": "fedavg", "rounds": 2, "local_epochs": 2, "batch_size": 10, "lr": lr} | settings
-    subject = {"model": f"nets:{make.__name__}", "method": method, "aggregation": "samples" if is_mean else "other"}
+    subject = {
+        "model": f"nets:{make.__name__}",
+        "method": method,
+        "aggregation": "samples" if is_mean else "other",
+    }
     return Federation(parts, subject)
 
 
