@@ -16,7 +16,6 @@ has a word for is never held against anybody: a change that such training would 
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +41,7 @@ from fedaudit.reports.imported import CheckedStatement
 
 TITLE, ID = "Training as stated", "training"
 LEVEL = 0.002  # one honest federation in 500 is contradicted
+UNLIKELY = 0.01  # for what no statement has a word for to have made a change
 DRAWS = 1_999  # of which play is called the recorded one
 MOST_UPLOADS, FEWEST_PLAYS = 8, 4
 MOST_WORK = 1e11  # examples x epochs x parameters of all plays
@@ -104,7 +104,7 @@ def check_replays(lab: Lab | None, examples: Examples, artifacts: Path, *, forei
         text += f"{found.words} (probability {found.chance:.2g} if all were as stated)"
         for other in _list_unstated(lab):
             likely = _compare([one.play_among(other, (), plays)[0] for one in sent]).chance
-            if likely > LEVEL:
+            if likely > UNLIKELY:
                 text += f", and look like one more of those with {other.name} (probability {likely:.2g})"
                 return _check("open", f"{text}, which no statement has a word for.")
     except Exception as error:  # other people's network
@@ -143,8 +143,9 @@ def _list_others(lab: Lab) -> Iterator[_Other]:
         yield _Other("no momentum", _with_settings(lab, momentum=0.0, lr=config.lr / (1 - config.momentum)))
     else:
         yield _Other("momentum 0.9 at a tenth of the rate", _with_settings(lab, momentum=0.9, lr=config.lr / 10))
-    if data.predicts == "classify" and (exchanged := _exchange_classes(lab)):
-        yield exchanged
+    if data.predicts == "classify":  # nearer ones, of two classes, are for the fit of models (model_fit.py)
+        train = dataclasses.replace(data.train, y=(data.train.y + 1) % len(data.classes))
+        yield _Other("another order of classes", lab.holding(data=dataclasses.replace(data, train=train)))
     if data.modality in ("image", "table"):
         is_plain = set(data.mean) == {0.0} and set(data.std) == {1.0}
         mean, std = (0.5,) * len(data.mean), (0.5,) * len(data.std)
@@ -166,19 +167,6 @@ def _list_unstated(lab: Lab) -> Iterator[_Other]:
 def _with_settings(lab: Lab, **changes: Any) -> Lab:
     settings = dataclasses.replace(lab.method.config, **changes)
     return dataclasses.replace(lab, method=type(lab.method)(settings))
-
-
-def _exchange_classes(lab: Lab) -> _Other | None:
-    """The two classes that clients hold most of, under each other's name; None where they hold one."""
-    data, rows = lab.holdings.data, np.concatenate([*lab.owned.values()])
-    often = [c for c, _ in Counter(data.train.y[rows].tolist()).most_common(2)]
-    if len(often) < 2:
-        return None
-    y, (a, b) = data.train.y, sorted(often)
-    exchanged = np.where(y == a, b, np.where(y == b, a, y))
-    train = dataclasses.replace(data.train, y=exchanged)
-    name = f"classes {data.classes[a]} and {data.classes[b]} exchanged"
-    return _Other(name, lab.holding(data=dataclasses.replace(data, train=train)))
 
 
 def _make_plain(data: Data) -> Data:

@@ -206,7 +206,13 @@ def test_a_rate_of_1e_7_is_named_though_running_statistics_move_alike(seed: int,
 def test_training_holds_where_near_alternatives_would_have_been_noticed_and_names_them(tmp_path: Path) -> None:
     said = check(run_federation(tmp_path, 129).take_in(tmp_path), "training")
     assert said.status == "holds", said.text
-    for other in ("twice the learning rate", "no momentum", "exchanged", "values from -1 to 1", "dropout of 0.1"):
+    for other in (
+        "twice the learning rate",
+        "no momentum",
+        "another order of classes",
+        "values from -1 to 1",
+        "dropout of 0.1",
+    ):
         assert other in said.text.partition("noticed would have been")[2]
 
 
