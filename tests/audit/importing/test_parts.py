@@ -67,9 +67,9 @@ def test_adapters_are_audited_on_the_base_that_was_given(tmp_path: Path) -> None
     run, config, found = take(tmp_path, ADAPTERS, OF_NETWORKS, base=True, trained=["*lora_*"])
     assert check(found, "base").status == "holds"
     assert "of which the weights were given" in check(found, "base").text
-    # adapters of a few rounds are unsure of themselves, and larger inputs make them surer: open, not contradicted
     fit = check(found, "fit")
-    assert fit.status == "open" and "95% of 220 own examples" in fit.text.replace("\u00a0", "")
+    assert fit.status == "holds" and "95% of 220 own examples" in fit.text.replace("\u00a0", "")
+    assert "another normalisation" in fit.text
     names = {n for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL for n in a.payload}
     assert "hidden.lora_A.default.weight" in names and len(names) == 4
     findings = attack(run, config)
