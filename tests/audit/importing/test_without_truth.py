@@ -123,7 +123,6 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
     (one,) = [f for f in planted.findings if f.id == "loss_threshold"]
     curve = {int(e.condition["n"]): e.value for e in one.evidence if e.measure == "auc" and "n" in e.condition}
     assert sorted(curve) == [1, 5, 20, 100, 106]
-    assert "made of 106 to 170 examples; planted were up to 106" in one.summary
     assert any(f.finding == one.id and f.kind == "line" for f in planted.figures)
     assert not [e for e in one.evidence if e.control == "none"]
 
@@ -141,7 +140,7 @@ def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_pat
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """Truth of one client, which is the auditor's own, and examples of the auditor's own."""
-    folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "loss_threshold"]
+    folder, attacks = tmp_path_factory.mktemp("canary"), READERS
     return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
 
 
