@@ -88,10 +88,10 @@ def read_numbers(payload: Payload) -> list[Numbers]:
     return found
 
 
-def read_spelled(payload: Payload) -> list[Numbers]:
-    """What the bytes of a message spell as numbers of other types, from every place on; each type by itself."""
+def read_spelled(numbers: Sequence[Numbers]) -> list[Numbers]:
+    """What bytes among the numbers spell in other types, from every place on; each type by itself."""
     found = dict[str, list[Numbers]]()
-    for x in read_numbers(payload):
+    for x in numbers:
         if _is_bytes(x.values):
             for way, values in _spell(np.ascontiguousarray(x.values).tobytes()):
                 found.setdefault(way, []).append(Numbers(x.name, values))
@@ -120,8 +120,8 @@ def subtract_arrays(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]
 
 def find_in_payload(payload: Payload, records: NDArray[Any]) -> list[Standing]:
     """Which of the records [n, ...] stand in a message, and how."""
-    found = find_records(read_numbers(payload), records)
-    return found + find_records(read_spelled(payload), records, disguised=False)
+    numbers = read_numbers(payload)
+    return find_records(numbers, records) + find_records(read_spelled(numbers), records, disguised=False)
 
 
 def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:

@@ -242,6 +242,9 @@ class _Maker:
         most = MOST_BYTES // (BYTES * MOST_NUMBERS * max(1, plays))
         self.auxiliary = aux.only(drawn[: min(config.auxiliary, max(FEWEST_PLAYED, most))])
         self._heard, self._rounds = heard, config.rounds
+        self._alike = dict[tuple[int, frozenset[Kind]], list[Heard]]()  # by sender and kinds, by round
+        for h in heard:
+            self._alike.setdefault((h.sender, frozenset(h.rest)), []).append(h)
 
     def make(self, own: Sequence[Heard]) -> "list[_Readers]":
         """Of the messages of one client, or of one sum."""
@@ -281,7 +284,7 @@ class _Maker:
 
     def _can_read(self, reader: StateReader, heard: Heard) -> bool:
         """Of the newest rounds in which such messages were sent; of others where the model does not matter."""
-        alike = [h for h in self._heard if h.sender == heard.sender and h.rest.keys() == heard.rest.keys()]
+        alike = self._alike.get((heard.sender, frozenset(heard.rest)), [])
         newest = sorted({h.round for h in alike})[-self._rounds :]
         if not alike or heard.round in newest or not reader.tells:
             return True

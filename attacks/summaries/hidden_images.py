@@ -119,7 +119,9 @@ class HiddenImages(Attack):
             if a.round in newest and arrays:
                 last[whose] = a.id
                 rows.setdefault(whose, {}).setdefault(a.round, []).extend(arrays)
-                spelled.setdefault(whose, []).extend((find_kind(a), x) for x in read_spelled(a.payload))
+                spelled.setdefault(whose, []).extend(
+                    (find_kind(a), x) for x in read_spelled(read_numbers(a.payload))
+                )
         found = [_order(list(each.values())) for each in rows.values()]
         layout, bytes_ = np.empty(len(found), object), np.empty(len(found), object)
         layout[:], bytes_[:] = [of.layout for of in found], [spelled[k] for k in rows]

@@ -23,7 +23,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.updates._gradients import Imitation, Update
 from fedaudit.attacks.updates._inversion import CARD
-from fedaudit.attacks.updates.analytic import LayerInversion, read_layer
+from fedaudit.attacks.updates.analytic import Dense, LayerInversion, read_layer
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 
@@ -77,23 +77,20 @@ class Spear(LayerInversion):
         found = np.full((number, *shape), 0.5)
         imitation = Imitation(update, knowledge)
         layer = read_layer(imitation, shape)
-        inputs = None if layer is None else separate(layer.gradient, layer.start, c.draws, rng)
+        inputs = None if layer is None else separate(layer, c.draws, rng)
         for place, wanted in enumerate([] if inputs is None else inputs[:number]):
             found[place] = self.fit_image(imitation.module, wanted, shape)[0]
         return found, rng.integers(knowledge.classes, size=number)  # the pixels are claimed, not the labels
 
 
-def separate(
-    gradient: tuple[Values, Values], start: tuple[Values, Values], draws: int, rng: np.random.Generator
-) -> Values | None:
+def separate(layer: Dense, draws: int, rng: np.random.Generator) -> Values | None:
     """[b, D] what entered the layer, an example a row; None where the batch does not come apart.
 
     Parameters
     ----------
-    gradient, start : weight [O, D] and bias [O] of the layer.
     draws : sets of units that are looked at, at each of the tolerances at most.
     """
-    weight, bias = gradient
+    weight, bias = layer.gradient
     left, sizes, right = np.linalg.svd(weight, full_matrices=False)
     noise = max(sizes[min(MOST, len(sizes) - 1)], LEAST_ROUNDING * sizes[0])
     rank = int((sizes[:MOST] > ABOVE_ROUNDING * noise).sum())
@@ -109,7 +106,7 @@ def separate(
         for found in find_directions(units, tolerance, draws, rng):
             scale = np.linalg.lstsq(left @ found, bias, rcond=None)[0]
             inputs = np.linalg.solve(found, right) / np.where(scale == 0, np.inf, scale)[:, None]
-            is_on = (start[0] @ inputs.T + start[1][:, None] > 0)[clear]
+            is_on = (layer.start[0] @ inputs.T + layer.start[1][:, None] > 0)[clear]
             agreement = float((is_on == (np.abs(units @ found) > tolerance[:, None])).mean())
             if agreement > agreed:
                 best, agreed = inputs, agreement

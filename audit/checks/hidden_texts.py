@@ -81,7 +81,8 @@ def count_standing(sent: Artifact, start: Artifact | None, texts: Values) -> int
         return 0
     there = np.zeros(len(texts), bool)
     moved = {} if start is None else subtract_arrays(sent.payload, start.payload)
-    for some in ([*read_numbers(sent.payload), *read_spelled(sent.payload)], read_numbers(moved)):
+    own = read_numbers(sent.payload)
+    for some in ([*own, *read_spelled(own)], read_numbers(moved)):
         left = MOST_NUMBERS
         for _, values in some:
             if (left := left - values.size) < 0:

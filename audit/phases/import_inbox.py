@@ -89,7 +89,7 @@ def bring(
                 subject.sees,
                 network,
                 subject.prototypes,
-                find_tied(case.network),
+                {} if case.network is None else case.network().shared_names.others,
                 stated=_list_sizes(subject.examples),
                 noised=noised,
                 progress=partial(progress, "inbox"),
@@ -184,16 +184,6 @@ def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path) -> 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
     """Name -> shape of a network's arrays; empty where none is stated."""
     return {} if build is None else {name: tuple(v.shape) for name, v in build().state_dict().items()}
-
-
-def find_tied(build: Callable[[], Net] | None) -> dict[str, str]:
-    """Names of a network's arrays -> the first name of the same array."""
-    first, found = dict[tuple[int, ...], str](), dict[str, str]()
-    for name, value in ({} if build is None else build().state_dict()).items():
-        place = value.data_ptr(), *value.shape, *value.stride()
-        if value.numel() and first.setdefault(place, name) != name:
-            found[name] = first[place]
-    return found
 
 
 def _list_sizes(examples: ExampleLayout) -> dict[str, int]:

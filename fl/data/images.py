@@ -97,13 +97,6 @@ class ClassFolders(NamedTuple):
     images: list[tuple[Path, str]]  # with the class of each
     left_out: list[str]  # names of what is no image of a class, below the folder
 
-    def describe_left_out(self) -> str:
-        """What was left out, as a sentence; empty where nothing was."""
-        more = f" and {len(self.left_out) - 3:,} more" if len(self.left_out) > 3 else ""
-        return (
-            f"left out, as no images of a class: {', '.join(self.left_out[:3])}{more}." if self.left_out else ""
-        )
-
 
 def list_class_folders(root: Path) -> ClassFolders:
     """Classes by name and their images, folder by folder; hidden names and what systems leave are left out."""

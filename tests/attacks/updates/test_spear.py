@@ -6,6 +6,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedaudit.attacks.updates.analytic import Dense
 from fedaudit.attacks.updates.spear import separate
 from tests.attacks.world import digits
 
@@ -31,7 +32,7 @@ def upload(n: int, activation: nn.Module, noise: float = 0.0) -> tuple[list[Valu
 
 def count_exact(n: int, activation: nn.Module, noise: float = 0.0) -> int:
     (weight, bias), (first, shift), entered = upload(n, activation, noise)
-    found = separate((weight, bias), (first, shift), 20_000, np.random.default_rng(0))
+    found = separate(Dense((weight, bias), (first, shift)), 20_000, np.random.default_rng(0))
     if found is None:
         return 0
     return int((np.abs(found[:, None] - entered[None]).mean(-1).min(0) < 0.01).sum())
@@ -44,7 +45,7 @@ def test_every_image_of_a_small_batch_is_there_exactly(n: int) -> None:
 
 def test_a_single_image_is_the_quotient_of_weights_and_bias() -> None:
     (weight, bias), (first, shift), _ = upload(1, nn.ReLU())
-    found = separate((weight, bias), (first, shift), 1, np.random.default_rng(0))
+    found = separate(Dense((weight, bias), (first, shift)), 1, np.random.default_rng(0))
     row = np.abs(bias).argmax()
     assert found is not None and found.shape == (1, 64)
     np.testing.assert_allclose(found[0], weight[row] / bias[row], atol=1e-4)

@@ -17,7 +17,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import ObservedTraffic
-from fedaudit.audit.phases.import_inbox import ImportSources, bring, find_tied
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
@@ -30,6 +30,7 @@ from fedaudit.fl.kinds import Kind, Tells
 from fedaudit.fl.model import adapt
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.shared_weights import find_shared_names
 from fedaudit.reports.result import Outcome
 from tests.audit.importing.inboxes import INBOXES
 from tests.audit.importing.odd_inboxes import write_base
@@ -209,8 +210,8 @@ class Tied(nn.Module):
 
 
 def test_of_an_array_with_two_names_one_may_be_sent() -> None:
-    tied = find_tied(Tied)
-    assert tied == {"head.weight": "embed.weight"} and find_tied(None) == {}
+    tied = find_shared_names(Tied()).others
+    assert tied == {"head.weight": "embed.weight"}
     whole = {f"local_model/{name}": value.numpy() for name, value in Tied().state_dict().items()}
     layout = Layout({name: tuple(v.shape) for name, v in Tied().state_dict().items()}, tied=tied)
     for name in ("local_model/head.weight", "local_model/embed.weight"):
