@@ -58,15 +58,19 @@ class Accusation(Record):
 
 
 class Finding(Record):
-    """What one attack, check or bound came to. `title` is a sentence; `reason` says what set the severity."""
+    """Whatever was looked at, an attack, a check, a bound, a lint or a rule: what was found, and how bad that is.
+
+    `title` is a sentence; `reason` says what set the severity, or why nothing could be looked at. Whoever looks
+    states all of it; a policy may rate it otherwise (GradingPolicy.rate).
+    """
 
     id: str  # "upcnn", "dp-exact-server-client", "lint-L10"
     title: str
-    source: Literal["attack", "disclosure", "accountant", "lint", "robustness"]
+    source: Literal["attack", "disclosure", "accountant", "lint", "robustness"] = "disclosure"
     method: str = ""  # title of the attack or accountant
     reference: str = ""  # its paper
-    outcome: Outcome
-    severity: Severity
+    outcome: Outcome = Outcome.RAN
+    severity: Severity = Severity.NONE  # none: it is as it should be
     summary: str  # what was done, what came out, compared with what
     reason: str = ""
     # of an attack that counts people: what happens to most of them, to so many at least, of so many

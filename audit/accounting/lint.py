@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,6 @@ class Flaw:
     reason: str  # why it is that bad, a sentence
 
 
-@dataclass(frozen=True, kw_only=True)
-class LintResult:
-    id: str  # "L10"
-    title: str  # the fault in words
-    flaw: Flaw
-
-
 Lint = Callable[[RunRecord], Flaw | None]
 
 
@@ -67,10 +60,20 @@ def lints() -> dict[str, Lint]:
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-def check(record: RunRecord) -> list[LintResult]:
-    """All flaws, in the order of the lints."""
+def check(record: RunRecord) -> list[Finding]:
+    """One finding a flaw, in the order of the lints."""
     return [
-        LintResult(id=name, title=title_of(lint), flaw=flaw)
+        Finding(
+            id=f"lint-{name}",
+            title=f"The mathematical limit means less than it says: {title_of(lint)}",
+            source="lint",
+            method=f"Noise lint {name}",
+            severity=flaw.severity,
+            reason=flaw.reason,
+            summary=flaw.what,
+            does_not_show="A flaw shows that a bound does not cover the run; it demonstrates no leak.",
+            remedy=flaw.remedy,
+        )
         for name, lint in lints().items()
         if (flaw := lint(record)) is not None
     ]

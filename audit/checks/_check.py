@@ -1,7 +1,7 @@
 """The contract of every check: what clients stated or sent, held against what they hold and did.
 
 A check needs no adversary and no baseline: what it finds is seen, not guessed, and it says how bad that is.
-Scoring reads nothing but what checks left (audit/verdict/checked.py).
+Scoring reads nothing but what checks left.
 """
 
 from abc import abstractmethod
@@ -13,23 +13,11 @@ from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.runtime.errors import describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.side_by_side import DeadPart
-from fedaudit.reports.result import Severity
+from fedaudit.fl.threats.threat import Position, ThreatModel
+from fedaudit.reports.result import Finding
 
+SERVER = ThreatModel(position=Position.SERVER)  # who reads what checks see, where they name nobody
 ENOUGH = 200  # plays with other people, from which on a kind is constant
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckResult:
-    """What a check saw of one thing; its texts are those of the finding."""
-
-    id: str
-    title: str
-    summary: str
-    severity: Severity  # none: it is as it should be
-    reason: str = ""  # why it is that bad, a sentence
-    artifacts: tuple[str, ...]  # the kinds that it read
-    does_not_show: str
-    remedy: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +34,14 @@ class ConstantKind:
         return self.plays >= ENOUGH
 
 
-Seen = CheckResult | ConstantKind | str  # a sentence says what could not be checked
+Seen = Finding | ConstantKind | str  # a sentence says what could not be checked
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """All that one check says of a federation."""
 
-    results: Sequence[CheckResult] = ()
+    results: Sequence[Finding] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
     constant: Sequence[ConstantKind] = ()
 
@@ -79,7 +67,11 @@ class Check(Plugin):
         except Exception as error:  # the audit goes on without it  # noqa: BLE001
             seen.append(f"The check {type(self).__name__} could not be carried out: {describe_failure(error)}")
         return Checked(
-            results=[s for s in seen if isinstance(s, CheckResult)],
+            results=[_name_reader(s) for s in seen if isinstance(s, Finding)],
             declared=[s for s in seen if isinstance(s, str)],
             constant=tuple(s for s in seen if isinstance(s, ConstantKind)),
         )
+
+
+def _name_reader(found: Finding) -> Finding:
+    return found if found.threat else found.model_copy(update={"threat": SERVER})

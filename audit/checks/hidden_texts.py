@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.payloads import make_small, read_numbers, read_spelled, subtract_arrays
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 Values = NDArray[np.float64]
 EXACT = 0.9995  # correlation
@@ -53,14 +53,14 @@ class HiddenTexts(Check):
                 kinds[sent.kind] = None
         if not found:
             return
-        yield CheckResult(
+        yield Finding(
             id="hidden-texts",
             title="Clients' own texts stand among the numbers that they send",
             summary=f"Token ids of {sum(found.values()):,} texts of {len(found)} clients stand, in their order, "
             f"in what is sent as {', '.join(k.words for k in kinds)}; of texts that no client holds none does.",
             severity=Severity.CRITICAL,
             reason="No attack is needed to have them, and none can show more.",
-            artifacts=tuple(map(str, kinds)),
+            artifacts=[*map(str, kinds)],
             does_not_show="texts in an order or a code that only their reader knows, or over several messages",
             remedy="look at what the client's code writes there; no training makes numbers that are a text's ids",
         )

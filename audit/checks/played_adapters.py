@@ -13,14 +13,14 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.families.adapters import A, B
 from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 PLUGINS = ("untrained_adapters", "adapter_rows", "full_rank")
 SENT = (*TRAINED, *DELTAS)
@@ -42,7 +42,7 @@ class UntrainedAdapters(Check):
         if not written:
             return
         client, names = next(iter(written.items()))
-        yield CheckResult(
+        yield Finding(
             id="untrained-adapters",
             title="Clients' code writes numbers into what it sends that no training made",
             summary=f"{len(written)} clients ran once more without training. Client {client} then sends "
@@ -51,7 +51,7 @@ class UntrainedAdapters(Check):
             "a text.",
             severity=Severity.HIGH,
             reason="It follows from what the client's code can read, and no clip, noise or rank bounds it.",
-            artifacts=tuple(dict.fromkeys(n.partition("/")[0] for names in written.values() for n in names)),
+            artifacts=[*dict.fromkeys(n.partition("/")[0] for names in written.values() for n in names)],
             does_not_show="what these numbers stand for, and what code does in its training alone",
             remedy="look at what the client's code writes after training, and send what was trained alone",
         )
@@ -73,7 +73,7 @@ class AdapterRows(Check):
             return
         client, (rows, round) = min(fewer.items(), key=lambda item: item[1])
         few = "a single example" if rows == 1 else f"{rows:,} of them"
-        yield CheckResult(
+        yield Finding(
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
             summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
@@ -81,7 +81,7 @@ class AdapterRows(Check):
             f"depends on {few} alone.",
             severity=Severity.MEDIUM,
             reason="An adapter of few examples may show them, and the server believes that they were more.",
-            artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
+            artifacts=[str(k) for k in TRAINED if k in federation.card.uplink],
             does_not_show="what can be read of these examples: the attacks on adapters try it",
             remedy="train on all examples in every round, or say how many it were",
         )
@@ -95,14 +95,14 @@ class FullRank(Check):
         if not ranks or any(rank < whole for rank, whole in ranks):
             return
         rank, whole = ranks[0]
-        yield CheckResult(
+        yield Finding(
             id="full-rank-adapters",
             title="What is called an adapter has the full rank of its layer",
             summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
             "layer, and nothing that is said of a low rank holds for them.",
             severity=Severity.LOW,
             reason="A change of full rank shows as much as one of the whole layer, which is no leak by itself.",
-            artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
+            artifacts=[str(k) for k in TRAINED if k in federation.card.uplink],
             does_not_show="whether an attack gains by it: those on updates try it",
             remedy="choose a rank well below the width of the layers, or call it the whole model",
         )

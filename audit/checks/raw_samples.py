@@ -14,14 +14,14 @@ import numpy as np
 from fedaudit.attacks.evaluation.payloads import find_in_payload
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import is_from_client, manifest
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 
 class RawSamples(Check):
@@ -42,7 +42,7 @@ class RawSamples(Check):
 
 def _compare(
     artifacts: Path, examples: Examples, data: Data, card: Card, kind: Kind, traffic: Sequence[Mapping[str, Any]]
-) -> CheckResult:
+) -> Finding:
     """Examples of one kind, in the lines of the manifest that count it, held against those of their senders."""
     recorded = [a for a in messages(artifacts, {kind}, "all") if a.from_client]
     comparable = [a for a in recorded if a.sender.index in examples.parts]
@@ -59,7 +59,7 @@ def _compare(
 
 def describe(
     kind: Kind, *, clients: int, readers: Sequence[str], sent: int, compared: int, equal: int
-) -> CheckResult:
+) -> Finding:
     """The result of `sent` examples, of which `compared` could be held against their senders' and `equal` are."""
     value = equal if compared else clients
     rows = (
@@ -67,7 +67,7 @@ def describe(
         if compared
         else "none could be compared with what its sender holds"
     )
-    return CheckResult(
+    return Finding(
         id=f"raw-{kind}",
         title="Clients' own examples are sent as they are"
         if value
@@ -76,7 +76,7 @@ def describe(
         f"Read by: {', '.join(readers)}.",
         severity=Severity.CRITICAL if value else Severity.NONE,
         reason="No attack is needed to have them, and none can show more." if value else "",
-        artifacts=(str(kind),),
+        artifacts=[str(kind)],
         does_not_show="what can be learned from examples that were changed before they were sent",
         remedy="send no examples: let clients train on what the server owns, or on synthetic examples "
         "made with a stated epsilon",

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 LEAST_ALIKE = 3  # clients that send one number, from which on it is nobody's own
 ALIKE = (
@@ -119,16 +119,16 @@ class CountComparison:
         return self._held[client]
 
 
-def describe(kind: Kind, wrong: Mapping[int, str], compared: int) -> CheckResult:
+def describe(kind: Kind, wrong: Mapping[int, str], compared: int) -> Finding:
     """The result of one kind of count; `wrong`: client -> what it stated, in words."""
-    return CheckResult(
+    return Finding(
         id=f"untrue-{kind}",
         title="What clients send as a number of examples is another number",
         summary=f"{len(wrong)} of {compared} clients sent something else as {kind}, which is {kind.words}: "
         f"{next(iter(wrong.values()))}.",
         severity=Severity.MEDIUM,
         reason="It may carry a label or part of an image that no attack reads; the server weighs clients by it.",
-        artifacts=(str(kind),),
+        artifacts=[str(kind)],
         does_not_show="what the numbers stand for: a label, a part of an image, or a claim to more weight",
         remedy="look at what the client's code writes there; let the server bound what it believes",
     )

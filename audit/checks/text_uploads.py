@@ -8,14 +8,14 @@ import numpy as np
 from fedaudit.attacks.text._span import count_law, list_pairs
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.wire.protection import published_noise
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 PLUGINS = ("sparse_noise", "adapter_reach")
 LEAST_ROWS = 10  # that did not move at all, of one array
@@ -41,14 +41,14 @@ class SparseNoise(Check):
         if not still:
             return
         rows = max(count_still_rows(a, starts.get(a.round)) for a in still)
-        yield CheckResult(
+        yield Finding(
             id="sparse-noise",
             title="Noise is declared, and rows of what clients send did not move",
             summary=f"In {len(still)} of {len(uploads)} uploads rows are as they were received, {rows:,} in "
             "one. Noise on the others says which words were read, and the declared bound does not hold.",
             severity=Severity.HIGH,
             reason="Noise that spares the rows nobody read says which words were read.",
-            artifacts=tuple(dict.fromkeys(str(a.kind) for a in still)),
+            artifacts=[*dict.fromkeys(str(a.kind) for a in still)],
             does_not_show="whether the noise on the rows that moved is as large as declared",
             remedy="add the noise to every row of the embedding, whether a word was read or not",
         )
@@ -107,7 +107,7 @@ class AdapterReach(Check):
         if not reached:
             return
         law = min(reached)
-        yield CheckResult(
+        yield Finding(
             id="adapters-within-reach",
             title="Adapters of a low rank do not hide the words of some clients",
             summary=f"The texts of {len(reached)} of {len(latest)} clients have fewer directions (as few as "
@@ -115,7 +115,7 @@ class AdapterReach(Check):
             "the words can be read exactly.",
             severity=Severity.LOW,
             reason="That is no leak by itself; a low rank is no protection here.",
-            artifacts=tuple(sorted(map(str, kinds))),
+            artifacts=sorted(map(str, kinds)),
             does_not_show="whether an adaptive optimiser, noise or rounding silences the attack: adapter_span "
             "tries it",
             remedy="do not rely on the rank: sum adapters securely, or noise them with a stated epsilon (dp_sgd)",

@@ -8,12 +8,12 @@ import numpy as np
 from fedaudit.audit.accounting.status import list_units
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl import ledger
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 PLUGINS = ("private_vocabulary", "text_unit", "repeated_texts")
 MODALITIES = ("text", "language")
@@ -26,14 +26,14 @@ class PrivateVocabulary(Check):
         schema = federation.data.schema
         if federation.data.modality not in MODALITIES or schema is None or not schema.private:
             return
-        yield CheckResult(
+        yield Finding(
             id="private-vocabulary",
             title="The vocabulary names words of clients' texts",
             summary=f"The {len(schema.pieces):,} pieces that text is cut into were chosen by {schema.origin}, "
             "which clients hold. Whoever has the model has the list, and reads frequent names and numbers in it.",
             severity=Severity.MEDIUM,
             reason="Frequent names and numbers of clients' texts stand in a list that comes with the model.",
-            artifacts=("global_model",),
+            artifacts=["global_model"],
             does_not_show="which client or person has such a word",
             remedy="choose the pieces by public text alone (vocabulary_from: public), with pieces of one and two "
             "letters below the words, so that nothing is lost",
@@ -53,14 +53,14 @@ class TextUnit(Check):
         if not several:
             return
         one, article = ("text", "a") if data.modality in MODALITIES else ("example", "an")
-        yield CheckResult(
+        yield Finding(
             id="unit-below-person",
             title=f"The mathematical limit is one of {article} {one}, and people have several",
             summary=f"{several:,} of {len(counts):,} people have more than one {one}, at most "
             f"{max(counts.values())}. A bound that holds for each {one} alone does not hold for such a person.",
             severity=Severity.MEDIUM,
             reason="The limit for a person with several is larger, and nobody stated it.",
-            artifacts=tuple(str(k) for k in federation.card.uplink if not k.about),
+            artifacts=[str(k) for k in federation.card.uplink if not k.about],
             does_not_show=f"what a bound for people would be; epsilon grows at least with their number of {one}s",
             remedy=f"state the bound for people: clip what all {one}s of a person change together, or keep one "
             f"{one} of each",
@@ -84,7 +84,7 @@ class RepeatedTexts(Check):
         known = sum(mark in outside for mark in holders)
         if not shared + known:
             return
-        yield CheckResult(
+        yield Finding(
             id="repeated-texts",
             title="The same text stands in two places",
             summary=f"{shared:,} texts are held by more than one client, and {known:,} stand among those that an "
@@ -92,7 +92,6 @@ class RepeatedTexts(Check):
             "message.",
             severity=Severity.LOW,
             reason="Such texts make attacks look better, and bounds for one of them too small.",
-            artifacts=(),
             does_not_show="texts that are the same but for a word",
             remedy="remove repeated texts before they are divided among clients and held out",
         )

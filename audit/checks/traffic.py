@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import ObservedFederation
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
 Arrays = Mapping[str, NDArray[Any]]
 SAME = 1e-4  # of the largest number of an array
@@ -53,17 +53,17 @@ class Understated(NamedTuple):
     least: int
 
 
-def describe(understated: Understated) -> CheckResult:
+def describe(understated: Understated) -> Finding:
     """The result of messages that clients sent."""
     _, kind, stated, least = understated
-    return CheckResult(
+    return Finding(
         id=f"understated-{kind}",
         title="Messages take more bytes than is stated",
         summary=f"{kind} is stated to take {stated:,} bytes in a round; its numbers need at least {least:,}, "
         "however they are coded.",
         severity=Severity.LOW,
         reason="Nobody is exposed by that; every account of traffic and of time rests on it.",
-        artifacts=(str(kind),),
+        artifacts=[str(kind)],
         does_not_show="how many bytes are sent; the times that follow from them are too short as well",
         remedy="count the bytes of the code that is sent",
     )

@@ -1,10 +1,5 @@
 """What the import of a recorded federation found: statements that its messages contradict, or leave open."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from fedaudit.audit.verdict.subject import Subject
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.result import Finding, Outcome, Severity
 
@@ -16,41 +11,30 @@ REFUTES = (
 HINGES = ("training", "fit")  # contradicted, these leave open whether examples are what was trained on
 
 
-@dataclass(frozen=True)
-class Stated(Subject):
-    """One check of the import that did not come out as stated."""
-
-    check: CheckedStatement
-
-    @property
-    def severity(self) -> Severity:
-        is_refuted = self.check.id.partition("-")[0] in REFUTES and self.check.status == "contradicted"
-        return Severity.CRITICAL if is_refuted else Severity.NONE
-
-    @property
-    def reason(self) -> str:
-        if self.severity is Severity.NONE:
-            return "What follows from a wrong statement says nothing."
-        return "Whoever relied on the statement has less privacy than promised."
-
-    def words(self) -> Mapping[str, Any]:
-        did = "is contradicted by" if self.check.status == "contradicted" else "does not follow from"
-        return {
-            "id": f"import-{self.check.id}",
-            "title": f"{self.check.title}: what was stated {did} the recorded messages",
-            "source": "disclosure",
-            "method": "Check of an import",
-            "summary": self.check.text,
-            "does_not_show": "which of the two is wrong, the statement or the record",
-            "remedy": "Correct the statement, or record again, and import once more.",
-        }
-
-
-def doubts(imported: ImportRecord) -> list[Stated]:
-    """One subject a statement that is contradicted, or that everything depends on and nothing bears out."""
+def list_doubts(imported: ImportRecord) -> list[Finding]:
+    """One finding a statement that is contradicted, or that everything depends on and nothing bears out."""
     return [
-        Stated(c) for c in imported.checks if c.status == "contradicted" or (c.id == "who" and _open(imported, c))
+        _describe_doubt(c)
+        for c in imported.checks
+        if c.status == "contradicted" or (c.id == "who" and _open(imported, c))
     ]
+
+
+def _describe_doubt(check: CheckedStatement) -> Finding:
+    is_contradicted = check.status == "contradicted"
+    is_refuted = is_contradicted and check.id.partition("-")[0] in REFUTES
+    did = "is contradicted by" if is_contradicted else "does not follow from"
+    relied = "Whoever relied on the statement has less privacy than promised."
+    return Finding(
+        id=f"import-{check.id}",
+        title=f"{check.title}: what was stated {did} the recorded messages",
+        method="Check of an import",
+        severity=Severity.CRITICAL if is_refuted else Severity.NONE,
+        reason=relied if is_refuted else "What follows from a wrong statement says nothing.",
+        summary=check.text,
+        does_not_show="which of the two is wrong, the statement or the record",
+        remedy="Correct the statement, or record again, and import once more.",
+    )
 
 
 def explain_unknown_owners(imported: ImportRecord | None) -> str:

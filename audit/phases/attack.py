@@ -5,15 +5,17 @@ rank takes some. One JSON file an attack under evidence/. An attack that cannot 
 checks.json holds what is seen without an attack.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
@@ -65,9 +67,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         for number, death in call.answers(longest) if call else ():
             runner.count_end(number, death)
         checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
-        run.write_json(
-            run.evidence / CHECKS, {name: dataclasses.asdict(results) for name, results in checks.items()}
-        )
+        run.write_json(run.evidence / CHECKS, TypeAdapter(dict[str, Checked]).dump_python(checks, mode="json"))
 
 
 @workers.one_thread()

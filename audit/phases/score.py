@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.accounting.lint import RunRecord
+from fedaudit.audit.accounting.lint import RunRecord, check
 from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.accounting.status import withhold_numbers
 from fedaudit.audit.attestation import chain
@@ -23,14 +23,13 @@ from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.case.timelines import timelines
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.importing.doubts import doubts, qualify_finding
-from fedaudit.audit.noise_audit.subjects import (
-    NoiseSubject,
+from fedaudit.audit.importing.doubts import list_doubts, qualify_finding
+from fedaudit.audit.noise_audit.findings import (
+    describe_noise_audit,
+    list_contradictions,
+    list_misstatements,
     list_noise_limits,
-    make_bound_subjects,
-    make_contradiction_subjects,
-    make_lint_subjects,
-    make_misstatement_subjects,
+    list_refuted_bounds,
 )
 from fedaudit.audit.observer.exposure import list_exposures
 from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
@@ -40,23 +39,28 @@ from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, is_traced, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import dump_result, read_policy, read_result
 from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
+from fedaudit.audit.robustness.dropout_findings import list_dropout_findings
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import find_pitfalls
+from fedaudit.audit.robustness.matrix_findings import grade, list_matrix_findings
 from fedaudit.audit.robustness.rule_questions import answer_rule_questions
-from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.attempts import name_finding
-from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
-from fedaudit.audit.verdict.findings import Attacked, list_unverified_claims, write_headline
+from fedaudit.audit.verdict.findings import (
+    describe_attack,
+    list_figures,
+    list_galleries,
+    list_texts,
+    list_unverified_claims,
+    write_headline,
+)
 from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.questions import Answered, answer_questions, list_questions
-from fedaudit.audit.verdict.subject import Subject, make_finding
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.audit.verdict.trade_offs import AS_AUDITED, Option, compare_options, summarise_recommendation
 from fedaudit.fl import ledger
@@ -154,12 +158,9 @@ class Scoring:
         case, evidence, config, history = self._case, self._evidence, self._config, self._history
         facts = self._judge_facts()
         answered = self._ask(facts)
-        attacked = [
-            Attacked(file, answered.shown.get(name_finding(file)), config.prior) for file in self._attacks
-        ]
-        of_attacks = list(zip(attacked, self._judge_attacks(attacked), strict=True))
-        figures, rule_questions = self._draw(of_attacks), self._ask_of_rules(facts)
-        findings = [*(f for _, f in of_attacks), *facts]
+        attacks = [self._judge_attack(file, answered) for file in self._attacks]
+        figures, rule_questions = self._draw(attacks), self._ask_of_rules(facts)
+        findings = [*attacks, *facts]
         join_leaks(findings)
         findings = worst_first(findings)
         cells = [*answered.questions, *rule_questions]
@@ -168,20 +169,20 @@ class Scoring:
             title=_name_report(config.title, config.subject.title if isinstance(config, RecordedConfig) else ""),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             system=_describe_system(config.system),
-            headline=write_headline(findings, cells, attacked),
+            headline=write_headline(findings, cells, self._attacks),
             scope=describe_scope(case, case.training, case.network_size.parameters, findings, seen),
             exposures=seen,
             questions=answered.questions,
             rule_questions=rule_questions,
             findings=findings,
             figures=figures,
-            galleries=[g for subject, finding in of_attacks for g in subject.galleries(finding)],
-            texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
+            galleries=[g for file in self._attacks for g in list_galleries(file)],
+            texts=[t for file in self._attacks for t in list_texts(file)],
             bounds=self._bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=self._noise_audits,
             imported=self._imported,
-            unverified=list_unverified_claims(attacked),
+            unverified=list_unverified_claims(self._attacks),
             robustness=evidence.matrix,
             absence=evidence.absence,
             history=[_history(r) for r in history],
@@ -204,42 +205,42 @@ class Scoring:
     def _judge_facts(self) -> list[Finding]:
         """One finding for each thing that was seen or proved, without an attack on people."""
         config, evidence, policy, imported = self._config, self._evidence, self._policy, self._imported
-        subjects: list[Subject] = [
-            *map(CheckSubject, evidence.checks.results),
-            *make_bound_subjects(self._bounds),
-            *make_contradiction_subjects(self._bounds),
-            *make_misstatement_subjects(self._verified.issues),
-            *make_lint_subjects(self._record),
-            *map(NoiseSubject, self._noise_audits),
+        seen = [
+            *evidence.checks.results,
+            *list_refuted_bounds(self._bounds),
+            *list_contradictions(self._bounds),
+            *list_misstatements(self._verified.issues),
+            *check(self._record),
+            *map(describe_noise_audit, self._noise_audits),
         ]
         tolerable = policy.demands.of_model.share
         if matrix := evidence.matrix:
             grade(matrix, tolerable)
             partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
-            subjects += make_matrix_subjects(matrix, tolerable)
-            subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
-        subjects += make_dropout_subjects(evidence.absence, tolerable) if evidence.absence else []
-        subjects += doubts(imported) if imported else []
-        findings = [make_finding(subject, policy) for subject in subjects]
+            seen += list_matrix_findings(matrix, tolerable)
+            seen += find_pitfalls(config.matrix, partition, config.protections, matrix)
+        seen += list_dropout_findings(evidence.absence, tolerable) if evidence.absence else []
+        seen += list_doubts(imported) if imported else []
+        findings = [policy.rate(finding) for finding in seen]
         for finding in findings:
             finding.taxonomy = place_finding(finding)
         return findings
 
-    def _judge_attacks(self, attacked: Sequence[Attacked]) -> list[Finding]:
-        """One finding an attack."""
+    def _judge_attack(self, file: Mapping[str, Any], answered: Answered) -> Finding:
+        """The finding about one attack."""
         names = {spec.label: spec.name for spec in self._choice.specs}
-        findings = []
-        for attack in attacked:
-            finding = qualify_finding(make_finding(attack, self._policy), self._imported)
-            label, aim = attack.file["name"], Aim(attack.file["card"]["aim"])
-            finding.taxonomy = taxa(sort_of(names.get(label, label), aim))
-            findings.append(finding)
-        return findings
+        label, aim = file["name"], Aim(file["card"]["aim"])
+        finding = describe_attack(file, answered.shown.get(name_finding(file)), self._config.prior)
+        finding = qualify_finding(self._policy.rate(finding), self._imported)
+        finding.taxonomy = taxa(sort_of(names.get(label, label), aim))
+        return finding
 
-    def _draw(self, of_attacks: Sequence[tuple[Attacked, Finding]]) -> list[Figure]:
+    def _draw(self, attacks: Sequence[Finding]) -> list[Figure]:
         evidence, history, clock = self._evidence, self._history, self._case.time_model
         bound_releases = bind_status(evidence, self._verified, self._population, self._config.delta)
-        figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
+        figures = [
+            c for file, found in zip(self._attacks, attacks, strict=True) for c in list_figures(file, found)
+        ]
         figures += over_rounds(self._releases, self._bounds, bound_releases)
         if matrix := evidence.matrix:
             figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)]

@@ -12,10 +12,9 @@ from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 from fedaudit.reports.robustness import Robustness
 
 NAIVE = ("label_flip", "sign_flip", "gaussian")
@@ -159,44 +158,31 @@ LINTS: Mapping[str, Callable[[MatrixRecord], MatrixFlaw | None]] = {
 OF_REPLAYS = ("R1", "R4", "R6")  # those that one recorded round could heed
 
 
-@dataclass(frozen=True)
-class Pitfall(Subject):
-    """One lint that found its flaw."""
-
-    id: str
-    flaw: MatrixFlaw
-
-    @property
-    def severity(self) -> Severity:
-        return self.flaw.severity
-
-    @property
-    def reason(self) -> str:
-        return self.flaw.reason
-
-    def words(self) -> Mapping[str, Any]:
-        add = f" Add to the config: `{self.flaw.add}`" if self.flaw.add else ""
-        return {
-            "id": f"lint-{self.id}",
-            "title": f"The test of the defences leaves something out: {(LINTS[self.id].__doc__ or '').strip()}",
-            "source": "lint",
-            "method": f"Lint of the matrix {self.id}",
-            "reference": "arXiv:2502.05211",
-            "summary": self.flaw.what,
-            "does_not_show": "That more runs would find more; without them nobody knows.",
-            "remedy": f"Run what is missing.{add}",
-        }
-
-
 def find_pitfalls(
     wanted: Matrix | None, partition: str, protections: Sequence[PluginSpec], made: Robustness
-) -> list[Subject]:
+) -> list[Finding]:
     """Every lint that found its flaw, in the order of the numbers; without a `partition` nobody ran anything."""
     if wanted is None or not (partition or made.cells):
         return []
     record = MatrixRecord(wanted, partition, [p.name for p in protections], made)
     asked = LINTS if made.replayed is None else {name: LINTS[name] for name in OF_REPLAYS}
-    return [Pitfall(name, flaw) for name, lint in asked.items() if (flaw := lint(record)) is not None]
+    return [_describe_flaw(name, flaw) for name, lint in asked.items() if (flaw := lint(record)) is not None]
+
+
+def _describe_flaw(name: str, flaw: MatrixFlaw) -> Finding:
+    add = f" Add to the config: `{flaw.add}`" if flaw.add else ""
+    return Finding(
+        id=f"lint-{name}",
+        title=f"The test of the defences leaves something out: {(LINTS[name].__doc__ or '').strip()}",
+        source="lint",
+        method=f"Lint of the matrix {name}",
+        reference="arXiv:2502.05211",
+        severity=flaw.severity,
+        reason=flaw.reason,
+        summary=flaw.what,
+        does_not_show="That more runs would find more; without them nobody knows.",
+        remedy=f"Run what is missing.{add}",
+    )
 
 
 def _compute_deviations(record: MatrixRecord, settings: Mapping[str, Any]) -> float:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -16,7 +15,6 @@ from fedaudit.audit.verdict.attempts import OUTCOMES, name_finding
 from fedaudit.audit.verdict.people import UNLIKE
 from fedaudit.audit.verdict.questions import Shown
 from fedaudit.audit.verdict.statistics import clear
-from fedaudit.audit.verdict.subject import Subject
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
@@ -28,7 +26,6 @@ from fedaudit.reports.result import (
     Gallery,
     Headline,
     MarkedWord,
-    Outcome,
     Severity,
     TextLines,
     Texts,
@@ -36,6 +33,11 @@ from fedaudit.reports.result import (
 )
 
 MADE = "made by the auditor, sets no severity"
+UNTOLD = {
+    "unverified": "what it claims could not be verified",
+    "not_applicable": "does not apply to this run",
+    "failed": "the attack failed to run",
+}  # by the status of an attack's file: why it shows nothing
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 
@@ -46,130 +48,111 @@ def _explain_uncounted(card: Mapping[str, Any]) -> str:
     return f": {reason}" if reason else ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Attacked(Subject):
-    """One attack's file, and what the attack showed in the table of questions."""
+def describe_attack(file: Mapping[str, Any], shown: Shown | None, prior: float | None = None) -> Finding:
+    """The finding about one attack, of its file under evidence/.
 
-    file: Mapping[str, Any]
-    shown: Shown | None = None  # None: it counts nobody here
-    prior: float | None = None  # declared share of members among an adversary's candidates
+    `shown`: what it showed in the table of questions, None where it counts nobody; `prior`: the declared share of
+    members among an adversary's candidates. Raises UserError for evidence that cannot be read.
+    """
+    card, found = file["card"], _read_evidence(file)
+    return Finding(
+        id=name_finding(file),
+        title=f"{card['title']}: {_say_what_came(file, shown)}",
+        source="attack",
+        method=card["title"],
+        reference=card["source"],
+        outcome=OUTCOMES[file["status"]],
+        severity=shown.severity if shown else Severity.NONE,
+        summary=_summarise(file, found),
+        reason=_explain(file, shown),
+        harm=shown.question.harm if shown else None,
+        at_least=shown.bound.at_least if shown else 0,
+        people=shown.bound.people if shown else 0,
+        threat=card["threat"],
+        artifacts=[str(kind) for kind in file.get("read", [])],
+        evidence=found,
+        accusations=compute_accusations(found, prior),
+        does_not_show=card["does_not_show"],
+        remedy=file.get("remedy") or card["remedy"],
+        seconds=file.get("seconds", 0.0),
+    )
 
-    @cached_property
-    def found(self) -> Sequence[Evidence]:
-        try:
-            return mark_replays(_READ.validate_python(self.file.get("evidence", [])))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise UserError(
-                f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
-                hint="run `fedaudit phase attack` again",
-            ) from error
 
-    @property
-    def outcome(self) -> Outcome:
-        return OUTCOMES[self.file["status"]]
+def _read_evidence(file: Mapping[str, Any]) -> list[Evidence]:
+    try:
+        return mark_replays(_READ.validate_python(file.get("evidence", [])))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"the evidence of {file['name']} cannot be read: entry {where}: {first['msg']}",
+            hint="run `fedaudit phase attack` again",
+        ) from error
 
-    @property
-    def unverified(self) -> bool:
-        """It ran, and of no message that it read is known whose examples are behind it."""
-        return bool(self.file["status"] == "unverified")
 
-    @property
-    def severity(self) -> Severity:
-        return self.shown.severity if self.shown else Severity.NONE
+def _say_what_came(file: Mapping[str, Any], shown: Shown | None) -> str:
+    """The end of the finding's headline."""
+    if file["status"] in UNTOLD:
+        return UNTOLD[file["status"]]
+    if shown is None:
+        return "it counts nobody here"
+    if shown.severity is Severity.NONE:
+        return "nobody is known to be hit beyond luck"
+    return f"the adversary learns {file['card']['learns']}"
 
-    @property
-    def reason(self) -> str:
-        if self.unverified:
-            return f"{NOBODY_TOLD}: {self.file['reason']}."
-        if self.outcome is not Outcome.RAN:
-            return str(self.file["reason"])
-        if not self.file.get("read", True):
-            return "It opened none of the messages, so that nothing it claims was learned from them."
-        if self.shown is None:
-            return f"It counts nobody, so that it has no severity{_explain_uncounted(self.file['card'])}."
-        return describe_shown(self.shown)
 
-    def words(self) -> Mapping[str, Any]:
-        card, shown = self.file["card"], self.shown
-        return {
-            "id": name_finding(self.file),
-            "title": self._write_title(),
-            "source": "attack",
-            "method": card["title"],
-            "reference": card["source"],
-            "summary": self._write_summary(),
-            "harm": shown.question.harm if shown else None,
-            "at_least": shown.bound.at_least if shown else 0,
-            "people": shown.bound.people if shown else 0,
-            "threat": card["threat"],
-            "artifacts": [str(kind) for kind in self.file.get("read", [])],
-            "evidence": self.found,
-            "accusations": compute_accusations(self.found, self.prior),
-            "does_not_show": card["does_not_show"],
-            "remedy": self.file.get("remedy") or card["remedy"],
-            "seconds": self.file.get("seconds", 0.0),
-        }
+def _explain(file: Mapping[str, Any], shown: Shown | None) -> str:
+    """Why it is that severe, or why nothing is known."""
+    if file["status"] == "unverified":
+        return f"{NOBODY_TOLD}: {file['reason']}."
+    if file["status"] != "ran":
+        return str(file["reason"])
+    if not file.get("read", True):
+        return "It opened none of the messages, so that nothing it claims was learned from them."
+    if shown is None:
+        return f"It counts nobody, so that it has no severity{_explain_uncounted(file['card'])}."
+    return describe_shown(shown)
 
-    def _write_title(self) -> str:
-        """The finding's headline, as a sentence."""
-        card = self.file["card"]
-        if self.unverified:
-            return f"{card['title']}: what it claims could not be verified"
-        if self.outcome is Outcome.NOT_APPLICABLE:
-            return f"{card['title']}: does not apply to this run"
-        if self.outcome is Outcome.FAILED:
-            return f"{card['title']}: the attack failed to run"
-        if self.shown is None:
-            return f"{card['title']}: it counts nobody here"
-        if self.severity is Severity.NONE:
-            return f"{card['title']}: nobody is known to be hit beyond luck"
-        return f"{card['title']}: the adversary learns {card['learns']}"
 
-    def _write_summary(self) -> str:
-        if self.unverified:
-            many = fmt.plural(len(self.file["assertions"]), "client")
-            claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
-            text = f"The attack ran on the recorded messages. {claims}"
-            return f"{text}; what clients hold was not given to the auditor."
-        return _summarise(self.found) if self.outcome is Outcome.RAN else str(self.file["reason"])
+def list_figures(file: Mapping[str, Any], finding: Finding) -> list[Figure]:
+    """The curves over n and the ROC of one attack."""
+    curves = figures.by_samples(finding.id, finding.evidence) + figures.by_frozen(finding.id, finding.evidence)
+    return curves + figures.roc(finding.id, file.get("curves", []))
 
-    def figures(self, finding: Finding) -> list[Figure]:
-        """The curves over n and the ROC."""
-        curves = figures.by_samples(finding.id, self.found) + figures.by_frozen(finding.id, self.found)
-        return curves + figures.roc(finding.id, self.file.get("curves", []))
 
-    def texts(self, finding: Finding) -> list[Texts]:
-        return [
-            Texts(
-                finding=finding.id,
-                title=t["title"],
-                caption=t["caption"],
-                pairs=[
-                    TextLines(
-                        name=p["name"],
-                        original=list(p["original"]),
-                        claimed=[MarkedWord(text=text, mark=mark) for text, mark in p["claimed"]],
-                    )
-                    for p in t["pairs"]
-                ],
-            )
-            for t in self.file.get("texts", [])
-        ]
+def list_texts(file: Mapping[str, Any]) -> list[Texts]:
+    """Texts that one attack claims, beside the true ones."""
+    return [
+        Texts(
+            finding=name_finding(file),
+            title=t["title"],
+            caption=t["caption"],
+            pairs=[
+                TextLines(
+                    name=p["name"],
+                    original=list(p["original"]),
+                    claimed=[MarkedWord(text=text, mark=mark) for text, mark in p["claimed"]],
+                )
+                for p in t["pairs"]
+            ],
+        )
+        for t in file.get("texts", [])
+    ]
 
-    def galleries(self, finding: Finding) -> list[Gallery]:
-        return [
-            Gallery(
-                finding=finding.id,
-                title=g["title"],
-                caption=g["caption"],
-                alt=f"{g['title']}: rows of images, {', '.join(g['rows'])}",
-                columns=g["columns"],
-                rows=g["rows"],
-            )
-            for g in self.file.get("galleries", [])
-        ]
+
+def list_galleries(file: Mapping[str, Any]) -> list[Gallery]:
+    """Images that one attack made, beside the true ones."""
+    return [
+        Gallery(
+            finding=name_finding(file),
+            title=g["title"],
+            caption=g["caption"],
+            alt=f"{g['title']}: rows of images, {', '.join(g['rows'])}",
+            columns=g["columns"],
+            rows=g["rows"],
+        )
+        for g in file.get("galleries", [])
+    ]
 
 
 def mark_replays(found: Sequence[Evidence]) -> list[Evidence]:
@@ -205,8 +188,15 @@ def most_telling(evidence: Sequence[Evidence]) -> Evidence:
     return next(e for e in evidence if e.measure == name)
 
 
-def _summarise(evidence: Sequence[Evidence]) -> str:
-    """The most telling measure of what clients sent: value, trials, compared with what."""
+def _summarise(file: Mapping[str, Any], evidence: Sequence[Evidence]) -> str:
+    """The most telling measure of what clients sent: value, trials, compared with what; or why there is none."""
+    if file["status"] == "unverified":
+        many = fmt.plural(len(file["assertions"]), "client")
+        claims = f"It claims something of {many}" if file["assertions"] else "Its claims have no words"
+        text = f"The attack ran on the recorded messages. {claims}"
+        return f"{text}; what clients hold was not given to the auditor."
+    if file["status"] != "ran":
+        return str(file["reason"])
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
@@ -241,15 +231,15 @@ def _name_largest(real: Sequence[Evidence]) -> str:
 
 
 def write_headline(
-    findings: Sequence[Finding], cells: Sequence[Cell], attacked: Sequence[Attacked] = ()
+    findings: Sequence[Finding], cells: Sequence[Cell], files: Sequence[Mapping[str, Any]] = ()
 ) -> Headline:
     """The worst finding; where nothing was found, whether every required question was answered.
 
     Before all, where it is so, that of what attacks claim nothing could be verified.
     """
     found = _write_worst(findings, cells)
-    unverified = sum(a.unverified for a in attacked)
-    if not unverified or any(a.file["status"] == "ran" for a in attacked):
+    unverified = sum(f["status"] == "unverified" for f in files)
+    if not unverified or any(f["status"] == "ran" for f in files):
         return found
     ran = fmt.plural(unverified, "attack")
     text = (
@@ -274,15 +264,15 @@ def _write_worst(findings: Sequence[Finding], cells: Sequence[Cell]) -> Headline
     return Headline(severity=Severity.NONE, sentence=f"The audit cannot tell: {text}.")
 
 
-def list_unverified_claims(attacked: Sequence[Attacked]) -> list[UnverifiedAttack]:
+def list_unverified_claims(files: Sequence[Mapping[str, Any]]) -> list[UnverifiedAttack]:
     """What attacks assert of clients of whom nobody told the auditor, attack by attack."""
     return [
         UnverifiedAttack(
-            attack=subject.file["name"].replace(":", "."),
-            title=subject.file["card"]["title"],
-            observer=subject.file["observer"],
-            claims=[Asserted(**a) for a in subject.file.get("assertions", [])],
+            attack=name_finding(file),
+            title=file["card"]["title"],
+            observer=file["observer"],
+            claims=[Asserted(**a) for a in file.get("assertions", [])],
         )
-        for subject in attacked
-        if subject.unverified or subject.file.get("assertions")
+        for file in files
+        if file["status"] == "unverified" or file.get("assertions")
     ]

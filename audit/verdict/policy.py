@@ -23,7 +23,7 @@ from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import PolicyLine, Severity
+from fedaudit.reports.result import Finding, PolicyLine, Severity
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 
 MOST_TOLERABLE = 0.05  # of people, or answers, in any policy
@@ -224,9 +224,14 @@ class GradingPolicy(Group):
             }
         )
 
-    def find_override(self, finding: str) -> Override | None:
-        """What it says of a finding's severity."""
-        return next((o for o in self.facts if fnmatchcase(finding, o.id)), None)
+    def rate(self, finding: Finding) -> Finding:
+        """The finding as severe as this policy has it; one that it does not name keeps the severity it states."""
+        override = next((o for o in self.facts if fnmatchcase(finding.id, o.id)), None)
+        if override is None or finding.severity is Severity.NONE:
+            return finding
+        says = f"Policy {self.name} {self.version} rates it {override.severity}: {override.reason}"
+        reason = f"{finding.reason} {says}".strip()
+        return finding.model_copy(update={"severity": override.severity, "reason": reason})
 
     def record(self) -> PolicyRecord:
         """As the report prints it."""

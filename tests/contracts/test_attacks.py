@@ -12,7 +12,7 @@ from fedaudit.audit.phases.evidence import card_fields
 from fedaudit.audit.phases.load import SHIPPED
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import load
-from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.findings import describe_attack
 from fedaudit.fl.families.layers import NetworkSize
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import configure
@@ -125,7 +125,7 @@ def test_an_attack_on_people_counts_them_or_its_finding_says_why_not(name: str) 
     is_counting = attack.count_people is not Attack.count_people
     assert is_counting != bool(card.uncounted) if card.aim.is_against_people else not card.uncounted
     file = {"name": name, "card": card_fields(card), "status": "ran", "reason": "", "read": ["local_model"]}
-    assert card.uncounted.rstrip(".") in Attacked(file).reason
+    assert card.uncounted.rstrip(".") in describe_attack(file, None).reason
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,8 +18,7 @@ from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.attestation import earlier
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review
-from fedaudit.audit.verdict import decision, policy
-from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict import decision, findings, policy
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
@@ -70,7 +69,7 @@ def reword_title(patch: pytest.MonkeyPatch) -> None:
 
 
 def reword_sentence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Attacked, "_write_summary", lambda self: "The same in other words.")
+    patch.setattr(findings, "_summarise", lambda *_: "The same in other words.")
     patch.setattr(decision, "_describe_ready", lambda *_: "The same in other words.")
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
+from fedaudit.reports.result import Finding
 from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, leaking
 
 OF_TEXT = ("private_vocabulary", "text_unit", "sparse_noise", "adapter_reach", "hidden_texts")
@@ -25,7 +25,7 @@ PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 
 
 @cache
-def _check(text: str) -> Mapping[str, CheckResult]:
+def _check(text: str) -> Mapping[str, Finding]:
     settings = Config.model_validate_json(text)
     with tempfile.TemporaryDirectory() as folder, sharing():
         run = RunDir.create(Path(folder) / "run")
@@ -36,7 +36,7 @@ def _check(text: str) -> Mapping[str, CheckResult]:
     return {r.id: r for r in results}
 
 
-def check(settings: Config) -> Mapping[str, CheckResult]:
+def check(settings: Config) -> Mapping[str, Finding]:
     """What checks of texts and adapters say of a federation that really ran, on a very small model."""
     small = settings.model_dump(mode="json")
     small["federation"]["model"] |= {"dim": 16, "layers": 1, "heads": 2}

@@ -15,7 +15,7 @@ from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest,
 from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
-from fedaudit.audit.noise_audit.subjects import make_bound_subjects
+from fedaudit.audit.noise_audit.findings import list_refuted_bounds
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
@@ -196,7 +196,7 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
     assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
     (bound,) = declared([found])
     assert label_bound(bound) == "none: left open" and "longer than 0.01 s" in describe_bound(bound)
-    assert make_bound_subjects([bound]) == []
+    assert list_refuted_bounds([bound]) == []
 
 
 @pytest.mark.parametrize("releases", [[], [release(observers=())], [release(observers=ALL, count=0)]])
@@ -204,7 +204,7 @@ def test_an_observer_of_whom_no_line_speaks_has_no_bound_and_the_reason_is_said(
     found = budgets(releases, EXACT, 1e-5)
     assert [(b.observer, b.epsilon_upper) for b in found] == [(o, math.inf) for o in SEES]
     assert {describe_bound(b) for b in declared(found)} == {"none: nothing is accounted for"}
-    assert make_bound_subjects(declared(found)) == []
+    assert list_refuted_bounds(declared(found)) == []
 
 
 def test_a_bound_says_what_it_assumes_and_what_it_excludes() -> None:

@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from fedaudit.audit.accounting.lint import LintResult, RunRecord, check, lints
-from fedaudit.audit.noise_audit.subjects import make_contradiction_subjects, make_lint_subjects
+from fedaudit.audit.accounting.lint import RunRecord, check, lints
+from fedaudit.audit.noise_audit.findings import list_contradictions
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.reports.bound import Reason, Status
@@ -40,7 +39,7 @@ def run_record(*releases: Release, **more: object) -> RunRecord:
 
 
 def fired(found: RunRecord) -> list[str]:
-    return [f.id for f in check(found)]
+    return [f.id.removeprefix("lint-") for f in check(found)]
 
 
 def three(**changes: object) -> list[Release]:
@@ -106,14 +105,14 @@ def test_every_lint_has_a_planted_fault_and_words() -> None:
     assert list(lints()) == ["L2", "L8", "L10", "L14", "L15", "L16", "L17", "L21"]
     assert {name.partition(" ")[0] for name in PLANTED} == set(lints())
     for found in (f for b in PLANTED.values() for f in check(b)):
-        assert found.flaw.what.endswith(".") and found.flaw.remedy.endswith(".")
-        assert found.title and not found.title.endswith(".")
+        assert found.summary.endswith(".") and found.remedy.endswith(".")
+        assert found.title.partition(": ")[2] and not found.title.endswith(".")
 
 
 def test_a_bound_that_excludes_nothing_is_named() -> None:
     large = make_bound(Status.VERIFIED, 60.0)
     (found,) = check(run_record(*three(), bounds=[large]))
-    assert found.id == "L14" and "epsilon is at most 60 (verified)" in found.flaw.what
+    assert found.id == "lint-L14" and "epsilon is at most 60 (verified)" in found.summary
 
 
 def test_flaws_and_contradictions_become_findings_with_their_severity() -> None:
@@ -124,17 +123,17 @@ def test_flaws_and_contradictions_become_findings_with_their_severity() -> None:
         **dict.fromkeys(("L10", "L14", "L16", "L17"), Severity.LOW),
     }
     for name, planted in PLANTED.items():
-        (finding,) = (make_finding(s, policy) for s in make_lint_subjects(planted))
+        (finding,) = map(policy.rate, check(planted))
         which = name.partition(" ")[0]
         assert finding.id == f"lint-{which}" and finding.severity == expected[which], name
         assert finding.reason.endswith(".") and finding.remedy
     fine = make_bound(Status.VERIFIED, 3.0, observer="public")
     torn = Reason(source="accountant", sentence="PLD gives 3, while RDP bounds it by 2.")
     wrong = make_bound(Status.REFUTED, math.inf, torn, observer="public")
-    (found,) = (make_finding(s, policy) for s in make_contradiction_subjects([fine, wrong]))
+    (found,) = map(policy.rate, list_contradictions([fine, wrong]))
     assert found.severity is Severity.HIGH and "RDP bounds it by 2" in found.summary
 
 
-def test_found_is_a_record() -> None:
+def test_what_a_lint_finds_is_a_finding_that_quotes_it() -> None:
     (found,) = check(PLANTED["L17"])
-    assert isinstance(found, LintResult) and "in rounds 0 to 2" in found.flaw.what
+    assert "in rounds 0 to 2" in found.summary

@@ -10,11 +10,9 @@ from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.spending import PLAIN, over_rounds
 from fedaudit.audit.accounting.status import BoundCheck, NoiseResult, combine_status, withhold_numbers
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
-from fedaudit.audit.noise_audit.subjects import make_bound_subjects as subjects
+from fedaudit.audit.noise_audit.findings import list_refuted_bounds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.answers import answer_signer
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.reports.bound import PrivacyBound, Reason, Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import describe_bound, label_bound
 from fedaudit.reports.document import compose
@@ -121,7 +119,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
         Alternative(name=name, protections=[], bound=choose_bound(found, "server"))
         for name in ("audited", "other")
     ]
-    result.findings = [*result.findings, *(make_finding(s, load_policy("default")) for s in subjects(found))]
+    result.findings = [*result.findings, *list_refuted_bounds(found)]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
     result.decision.answers = answer_signer(result)

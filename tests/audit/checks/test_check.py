@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
-from fedaudit.audit.checks._check import Check, CheckResult, Seen
-from fedaudit.audit.verdict.checked import CheckSubject
+from fedaudit.audit.checks._check import SERVER, Check, Seen
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import DeadPart, Death
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 
-SEEN = CheckResult(
-    id="a", title="t", summary="s", severity=Severity.LOW, artifacts=(), does_not_show="", remedy=""
-)
+SEEN = Finding(id="a", title="t", summary="s", severity=Severity.LOW, threat=SERVER)
 
 
 class Failing(Check):
@@ -55,13 +51,13 @@ class PasswordsInClear(Check):
     """Passwords in clear: a check of one's own, as a file of one's own has it."""
 
     def inspect(self, federation: Any, lab: Any) -> Iterator[Seen]:
-        yield CheckResult(
+        yield Finding(
             id="passwords-sent",
             title="Clients send passwords in clear",
             summary="All ten do.",
             severity=Severity.HIGH,
             reason="Whoever reads them can act for these people.",
-            artifacts=("local_model",),
+            artifacts=["local_model"],
             does_not_show="who reads them",
             remedy="send none",
         )
@@ -69,6 +65,6 @@ class PasswordsInClear(Check):
 
 def test_a_check_of_ones_own_says_how_bad_it_is() -> None:
     [seen] = PasswordsInClear().check(None, None).results
-    finding = make_finding(CheckSubject(seen), load_policy("default"))
+    finding = load_policy("default").rate(seen)
     assert (finding.severity, finding.title) == (Severity.HIGH, "Clients send passwords in clear")
     assert finding.is_demonstrated and finding.reason == "Whoever reads them can act for these people."

@@ -10,7 +10,6 @@ import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.checks.raw_samples import RawSamples, count_equal, describe
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import EvidenceFolder
@@ -19,7 +18,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 from tests.audit.simulated import simulated
 from tests.fl.test_all_methods import adapters, light, perceptron
 
@@ -46,7 +45,7 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
     return run, config
 
 
-def check(method: str) -> Sequence[CheckResult]:
+def check(method: str) -> Sequence[Finding]:
     return RawSamples().check(open_case(*audited(method)), None).results
 
 
@@ -59,7 +58,7 @@ def test_every_method_that_sends_examples_is_told_here() -> None:
 @pytest.mark.parametrize("method", ["data_sharing", "faug"])
 def test_examples_sent_as_they_are_are_critical_without_any_attack(method: str) -> None:
     [raw] = check(method)
-    assert raw.artifacts == (Kind.SEED_SAMPLES,) and raw.severity is Severity.CRITICAL
+    assert raw.artifacts == [Kind.SEED_SAMPLES] and raw.severity is Severity.CRITICAL
     [exact] = re.findall(r"([0-9,]+) of \1 are examples of their sender", raw.summary)
     assert int(exact.replace(",", "")) > 10
 
@@ -73,7 +72,7 @@ def test_methods_that_send_none_have_no_such_finding() -> None:
     assert list(check("fedavg")) == []
 
 
-def raw(**changes: int) -> CheckResult:
+def raw(**changes: int) -> Finding:
     counts = {"clients": 3, "sent": 9, "compared": 9, "equal": 0} | changes
     return describe(Kind.SEED_SAMPLES, readers=("server",), **counts)
 

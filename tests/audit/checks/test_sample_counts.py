@@ -10,7 +10,7 @@ import torch
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked, CheckResult
+from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.sample_counts import SampleCounts, explain_difference
 from fedaudit.audit.checks.traffic import Traffic
 from fedaudit.audit.controls.lab import Lab
@@ -23,7 +23,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.training.local import Trained
-from fedaudit.reports.result import Severity
+from fedaudit.reports.result import Finding, Severity
 from tests.audit.checks.test_raw_samples import audited
 from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config
@@ -35,7 +35,7 @@ def check(case: Case) -> Checked:
     return SampleCounts().check(case, Lab.from_case(case))
 
 
-def simulated(made: Config, folder: Path) -> list[CheckResult]:
+def simulated(made: Config, folder: Path) -> list[Finding]:
     run = RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
     return list(check(open_case(run, made)).results)
@@ -63,7 +63,7 @@ def test_honest_clients_send_their_own_numbers(method: str) -> None:
 )
 def test_a_code_in_the_place_of_a_number_is_a_finding(leak: str, kind: Kind, tmp_path: Path) -> None:
     [found] = simulated(config(LEAKS[leak], False, 0), tmp_path)
-    assert found.artifacts == (kind,) and int(found.summary.split()[0]) > 3
+    assert found.artifacts == [kind] and int(found.summary.split()[0]) > 3
     assert found.severity is Severity.MEDIUM and "examples" in found.summary
 
 
@@ -134,7 +134,7 @@ def test_numbers_that_differ_are_a_finding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["SaysThatItMadeSome", "SaysSoOfAnother"])
 def test_a_card_that_says_clients_made_examples_is_not_believed(name: str, tmp_path: Path) -> None:
     [found] = of(name, tmp_path).results
-    assert found.artifacts == (Kind.NUM_EXAMPLES,)
+    assert found.artifacts == [Kind.NUM_EXAMPLES]
     assert "6 of 6 clients" in found.summary and "and trains on" in found.summary
 
 

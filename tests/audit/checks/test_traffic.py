@@ -53,7 +53,7 @@ def test_fewer_bytes_than_the_numbers_need_are_a_finding(name: str, tmp_path: Pa
     like = audited("fedavg")[1].model_dump(mode="json")["method"]
     checked = check(tmp_path, method={**like, "name": f"{__name__}:{name}"})
     [one] = checked.results
-    assert one.artifacts == (Kind.LOCAL_MODEL,) and checked.declared == []
+    assert one.artifacts == [Kind.LOCAL_MODEL] and checked.declared == []
     assert one.severity is Severity.LOW and "however they are coded" in one.summary
 
 

@@ -3,14 +3,13 @@
 import pytest
 
 from fedaudit.audit.importing.doubts import (
-    doubts,
     explain_other_training,
     explain_unknown_owners,
+    list_doubts,
     qualify_finding,
 )
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.scene import Answers
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.questions import State
@@ -50,12 +49,12 @@ def attacked(severity: Severity = Severity.HIGH) -> Finding:
 def test_a_statement_of_a_protection_that_messages_contradict_is_critical(
     check: tuple[str, str], severity: Severity
 ) -> None:
-    [found] = (make_finding(s, load_policy("default")) for s in doubts(imported(check)))
+    [found] = map(load_policy("default").rate, list_doubts(imported(check)))
     assert found.id == f"import-{check[0]}" and found.severity is severity
 
 
 def test_what_holds_or_was_only_declared_is_no_finding() -> None:
-    assert doubts(imported(("central", "declared"), ("training", "holds"), ("fit", "open"))) == []
+    assert list_doubts(imported(("central", "declared"), ("training", "holds"), ("fit", "open"))) == []
 
 
 @pytest.mark.parametrize("status", ["open", "contradicted"])

@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
-from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
+from fedaudit.audit.robustness.dropout_findings import list_dropout_findings
 from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.availability.leaving import Leaving
 from fedaudit.fl.runtime.errors import UserError
@@ -74,7 +73,7 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     assert fedavg.drop.value == pytest.approx(0.1) and fedavg.drop.interval == pytest.approx((0.1, 0.1))
     assert rebafl.drop.value == pytest.approx(0.01) and fedavg.over_fedavg is None
     assert rebafl.over_fedavg is not None and rebafl.over_fedavg.interval == pytest.approx((0.09, 0.09))
-    found = {f.id: f for f in (make_finding(s, POLICY) for s in make_dropout_subjects(made, 0.05))}
+    found = {f.id: f for f in map(POLICY.rate, list_dropout_findings(made, 0.05))}
     assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
     assert found["absence-rebafl-answering"].severity is Severity.LOW  # 1 point, in every seed
     title = "fedavg: clients that do not answer make the model wrong"
@@ -84,14 +83,14 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
 
 def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
-    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[]), histories(apart), [], []), 0.05)
+    [subject] = list_dropout_findings(measure_dropout(absence(methods=[]), histories(apart), [], []), 0.05)
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
-    finding = make_finding(subject, POLICY)
+    finding = POLICY.rate(subject)
     assert finding.severity is Severity.NONE and "were not seen to make the model wrong" in finding.title
     assert finding.reason.startswith("The seeds disagree: the loss may be anything from ")
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
-    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[], seeds=[7]), single, [], []), 0.05)
-    assert make_finding(subject, POLICY).reason == "One seed has no interval over seeds: run three."
+    [subject] = list_dropout_findings(measure_dropout(absence(methods=[], seeds=[7]), single, [], []), 0.05)
+    assert POLICY.rate(subject).reason == "One seed has no interval over seeds: run three."
 
 
 def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:
@@ -117,8 +116,8 @@ def test_a_class_that_is_forgotten_is_rated_as_one_that_is_attacked(least: float
         ]
         for s in (7, 8, 9)
     }
-    [subject] = make_dropout_subjects(measure_dropout(own, runs, ["a", "b"], []), 0.05)
-    found = make_finding(subject, POLICY)
+    [subject] = list_dropout_findings(measure_dropout(own, runs, ["a", "b"], []), 0.05)
+    found = POLICY.rate(subject)
     assert found.severity is severity
     forgets = "forgets" if least else "was not seen to forget"
     assert found.title == f"fedavg: the model {forgets} class b while its only holders are away"

@@ -13,15 +13,19 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import matrix as phase
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.dropout import measure_dropout
-from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
+from fedaudit.audit.robustness.dropout_findings import list_dropout_findings
 from fedaudit.audit.robustness.family import label, list_preferred
+from fedaudit.audit.robustness.matrix_findings import (
+    describe_certificate,
+    describe_cost,
+    grade,
+    list_matrix_findings,
+)
 from fedaudit.audit.robustness.plan import describe
-from fedaudit.audit.robustness.subjects import Certified, Cost, grade, make_matrix_subjects
 from fedaudit.audit.robustness.table import give_advice
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import Subject, make_finding
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 from fedaudit.reports.result import Finding, Severity
 from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, Robustness, TriedAdversary
@@ -112,7 +116,7 @@ def matrix(cells: list[MatrixCell]) -> Robustness:
 
 def find(made: Robustness) -> Finding:
     """That of the first rule."""
-    return make_finding(make_matrix_subjects(made, TOLERABLE)[0], POLICY)
+    return POLICY.rate(list_matrix_findings(made, TOLERABLE)[0])
 
 
 def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() -> None:
@@ -155,17 +159,20 @@ def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes
     assert find(matrix([cell("label_flip", 0.110)])).severity is Severity.MEDIUM
 
 
-def cost(drop: float, worst: float) -> Cost:
+def cost(drop: float, worst: float) -> DefenceCost:
     evidence = [lost("cost_of_defence", drop), lost("cost_of_worst_class", worst)]
-    made = DefenceCost(
+    return DefenceCost(
         setting="fedavg-iid", rule="krum", assumed=4, accuracy=0.9 - drop, worst_class=0.5, evidence=evidence
     )
-    return Cost(made, TOLERABLE)
+
+
+def find_cost(drop: float, worst: float) -> Finding:
+    return POLICY.rate(describe_cost(cost(drop, worst), TOLERABLE))
 
 
 @pytest.mark.parametrize("drop", [0.01, 0.03, 0.06, 0.692])
 def test_a_rule_that_costs_as_much_as_an_attack_takes_is_rated_alike(drop: float) -> None:
-    assert make_finding(cost(drop, drop), POLICY).severity is find(matrix([cell("adaptive", drop)])).severity
+    assert find_cost(drop, drop).severity is find(matrix([cell("adaptive", drop)])).severity
 
 
 NEGATIVE = re.compile(r"(?<!\()-\d[\d.]* (points|%)")  # what a sentence says is lost, and is not
@@ -173,17 +180,17 @@ NEGATIVE = re.compile(r"(?<!\()-\d[\d.]* (points|%)")  # what a sentence says is
 
 @pytest.mark.parametrize("drop", [-0.094, 0.094])
 def test_what_is_lost_is_said_to_be_less_and_what_is_gained_more(drop: float) -> None:
-    found = make_finding(cost(drop, -drop), POLICY).summary
+    found = find_cost(drop, -drop).summary
     words = [("less", "more"), ("more", "less")][drop < 0]
     assert f"9.4 points {words[0]}" in found and f"9.4 points {words[1]}" in found
     absent = {("fedavg", 1.0): [0.8, 0.8, 0.8], ("fedavg", 0.5): [0.8 - drop] * 3}
     other = {("rebafl", 1.0): [0.8, 0.8, 0.8], ("rebafl", 0.5): [0.8, 0.8, 0.8]}
-    made = make_dropout_subjects(measure_dropout(absence(), histories(absent | other), [], []), TOLERABLE)
-    texts = [make_finding(s, POLICY).summary for s in made]
+    made = list_dropout_findings(measure_dropout(absence(), histories(absent | other), [], []), TOLERABLE)
+    texts = [f.summary for f in made]
     assert f"9.4 points {words[0]} (9.4 to 9.4) than with everybody there" in texts[0]
     assert f"it keeps 9.4 points {words[1]} (9.4 to 9.4) than fedavg" in texts[1]
     tried = matrix([cell("adaptive", 0.5), cell("adaptive", 0.2).model_copy(update={"rule": "krum"})])
-    tried.costs = [cost(drop, drop).cost]
+    tried.costs = [cost(drop, drop)]
     [advice] = give_advice(tried)
     assert advice.endswith(f"; with nobody malicious it has 9.4 points {words[0]} (9.3 to 9.5) than the mean.")
     assert not any(NEGATIVE.search(text) for text in (found, *texts, advice))
@@ -196,30 +203,29 @@ def test_a_search_that_found_a_gain_is_not_said_to_have_taken_something() -> Non
 
 
 def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:
-    found = make_finding(cost(0.0, 0.4), POLICY)
+    found = find_cost(0.0, 0.4)
     assert (
         found.severity is Severity.HIGH and "of the answers on the class that loses most are lost" in found.reason
     )
     assert "the rule itself costs answers" in found.title
-    assert make_finding(cost(0.0, 0.1), POLICY).severity is Severity.LOW
+    assert find_cost(0.0, 0.1).severity is Severity.LOW
 
 
 def test_counts_that_the_server_believes_are_a_finding_of_their_own() -> None:
     changed = Evidence(measure="changed_by_counts", value=0.01, unit="share", trials=1000, interval=(0.005, 0.02))
     claimed = cell("count_inflation", 0.0)
     claimed.evidence.append(changed)
-    subjects: list[Subject] = make_matrix_subjects(matrix([claimed]), TOLERABLE)
-    rule, believed = (make_finding(s, POLICY) for s in subjects)
+    rule, believed = map(POLICY.rate, list_matrix_findings(matrix([claimed]), TOLERABLE))
     assert rule.severity is Severity.NONE and believed.severity is Severity.HIGH
     assert believed.title == "fedavg-iid, rule mean: the server believes what clients claim to hold"
     claimed.evidence[-1] = replace(changed, value=0.0, interval=(0.0, 0.004))
-    assert len(make_matrix_subjects(matrix([claimed]), TOLERABLE)) == 1
+    assert len(list_matrix_findings(matrix([claimed]), TOLERABLE)) == 1
 
 
 def test_a_score_above_what_the_noise_allows_is_critical_and_one_below_is_nothing() -> None:
     words = {"setting": "fedavg-iid", "rule": "mean", "title": "Sign flip", "malicious": 1, "score": "errors"}
     numbers = {"seeds": 5, "clean": 0.1, "measured": 0.5, "interval": (0.4, 0.6)}
-    found = [make_finding(Certified(Certificate(**words, **numbers, ceiling=c), 0), POLICY) for c in (0.3, 0.45)]
+    found = [describe_certificate(Certificate(**words, **numbers, ceiling=c), 0) for c in (0.3, 0.45)]
     assert [f.severity for f in found] == [Severity.CRITICAL, Severity.NONE]
     assert "errors under Sign flip are more than the stated noise allows" in found[0].title
 
@@ -227,6 +233,6 @@ def test_a_score_above_what_the_noise_allows_is_critical_and_one_below_is_nothin
 @pytest.mark.parametrize(("drop", "words"), [(0.0, ""), (0.03, "Low"), (0.1, "Medium"), (0.4, "High")])
 def test_each_cell_and_each_cost_has_a_severity_of_its_own(drop: float, words: str) -> None:
     made = matrix([cell("adaptive", drop)])
-    made.costs = [cost(drop, drop).cost]
+    made.costs = [cost(drop, drop)]
     grade(made, TOLERABLE)
     assert (made.cells[0].severity, made.costs[0].severity) == (words, words)

@@ -146,12 +146,10 @@ def record(seeds: list[int], families: list[str]) -> Robustness:
 def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -> None:
     easy = find_pitfalls(config().matrix, "iid", [], record([7], ["krum (f = m)"]))
     medium, low = Severity.MEDIUM, Severity.LOW
-    assert {s.words()["id"]: s.severity for s in easy} == dict(
+    assert {s.id: s.severity for s in easy} == dict(
         zip((f"lint-R{n}" for n in range(1, 7)), (medium, medium, low, medium, low, low), strict=True)
     )
-    assert easy[0].words()["title"] == (
-        "The test of the defences leaves something out: Only naive attacks were tried"
-    )
+    assert easy[0].title == ("The test of the defences leaves something out: Only naive attacks were tried")
     thorough = config(
         matrix={
             "adversaries": ["adaptive"],
@@ -160,7 +158,7 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
         }
     )
     left = find_pitfalls(thorough.matrix, "iid", [], record([7, 8, 9], ["median"]))
-    assert [s.words()["id"] for s in left] == ["lint-R6"]
+    assert [s.id for s in left] == ["lint-R6"]
 
 
 @pytest.mark.nightly

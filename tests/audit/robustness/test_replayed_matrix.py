@@ -15,14 +15,13 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
 from fedaudit.audit.phases.matrix import replay_round
 from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.robustness.matrix_findings import list_matrix_findings
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import configure_rule, count_replays, make_attacker, replay
-from fedaudit.audit.robustness.subjects import make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Severity
 from fedaudit.reports.robustness import Robustness
@@ -286,7 +285,7 @@ def test_where_all_uploads_are_one_and_the_same_the_model_is_measured_all_the_sa
     assert len(made.cells) >= 4 and made.planted and made.displaced == []
     (missing,) = made.not_run
     assert missing.cells == ["how far the aggregate moved"] and "one and the same" in missing.reason
-    found = {f.id for f in (make_finding(s, POLICY) for s in make_matrix_subjects(made, 0.05))}
+    found = {f.id for f in map(POLICY.rate, list_matrix_findings(made, 0.05))}
     assert "robustness-round-2-alone-mean" in found
 
 
@@ -294,7 +293,7 @@ def test_no_spread_and_no_model_is_nothing_measured_and_not_nothing_moved(tmp_pa
     here = find_round(by_hand(tmp_path), None)
     alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, here.messages[0]))
     made = replay(alike, Matrix.model_validate({"adversaries": [FLIP], "malicious": [1]}), 7)
-    summary = make_finding(make_matrix_subjects(made, 0.05)[0], POLICY).summary
+    summary = POLICY.rate(list_matrix_findings(made, 0.05)[0]).summary
     assert "nothing" not in summary and "was not measured" in summary
 
 

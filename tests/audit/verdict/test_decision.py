@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fedaudit.audit.noise_audit.subjects import make_bound_subjects
+from fedaudit.audit.noise_audit.findings import list_refuted_bounds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.subject import Subject, make_finding
 from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm, Position
@@ -171,7 +170,7 @@ def test_where_only_a_statement_fails_no_leak_is_said_to_have_succeeded(source: 
 
 @pytest.mark.parametrize("bound", [make_bound(Status.NONE, math.inf, CLEAR), make_bound(Status.VERIFIED, 60.0)])
 def test_how_large_an_epsilon_is_and_that_there_is_none_is_said_and_is_no_finding(bound: PrivacyBound) -> None:
-    assert make_bound_subjects([bound]) == []
+    assert list_refuted_bounds([bound]) == []
     made = make_audit()
     made.bounds = [bound]
     assert decide(made, POLICY).word is Word.READY
@@ -195,21 +194,11 @@ def written(tmp_path: Path, **changes: Any) -> str:
     return str(tmp_path / "own.yaml")
 
 
-class Seen(Subject):
-    """Something that was seen, and is high."""
-
-    @property
-    def severity(self) -> Severity:
-        return Severity.HIGH
-
-    def words(self) -> dict[str, Any]:
-        return {"id": "seen-1", "title": "Rows are sent", "source": "disclosure", "summary": "s"}
-
-
 def test_a_policy_may_hold_what_is_seen_for_worse_or_milder_and_says_why(tmp_path: Path) -> None:
-    assert make_finding(Seen(), POLICY).severity is Severity.HIGH
+    seen = Finding(id="seen-1", title="Rows are sent", summary="s", severity=Severity.HIGH)
+    assert POLICY.rate(seen) == seen
     facts = [{"id": "seen-*", "severity": "low", "reason": "These rows are public."}]
-    found = make_finding(Seen(), load_policy(written(tmp_path, facts=facts)))
+    found = load_policy(written(tmp_path, facts=facts)).rate(seen)
     assert found.severity is Severity.LOW and "rates it low: These rows are public." in found.reason
 
 

@@ -10,12 +10,11 @@ import pytest
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.findings import Attacked, describe_evidence, write_headline
+from fedaudit.audit.verdict.findings import describe_attack, describe_evidence, write_headline
 from fedaudit.audit.verdict.people import UNLIKE, PeopleBound
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Shown
 from fedaudit.audit.verdict.statistics import clear
-from fedaudit.audit.verdict.subject import make_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
 from fedaudit.reports.questions import State
@@ -36,10 +35,10 @@ CARD = {
 }
 
 
-def attacked(*evidence: Evidence, shown: Shown | None = None, **file: Any) -> Attacked:
+def left(*evidence: Evidence, **file: Any) -> dict[str, Any]:
+    """The file that an attack leaves."""
     found = [dataclasses.asdict(e) for e in evidence]
-    whole = {"name": "attack", "card": CARD, "status": "ran", "reason": "", "evidence": found}
-    return Attacked(whole | file, shown)
+    return {"name": "attack", "card": CARD, "status": "ran", "reason": "", "evidence": found} | file
 
 
 def hit(at_least: int, severity: Severity) -> Shown:
@@ -48,7 +47,7 @@ def hit(at_least: int, severity: Severity) -> Shown:
 
 
 def find(*evidence: Evidence, shown: Shown | None = None, **file: Any) -> Finding:
-    return make_finding(attacked(*evidence, shown=shown, **file), POLICY)
+    return POLICY.rate(describe_attack(left(*evidence, **file), shown))
 
 
 def beyond(name: str, shift: float, **more: Any) -> Evidence:

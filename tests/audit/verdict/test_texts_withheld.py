@@ -9,7 +9,7 @@ import pytest
 from fedaudit.attacks.text.span_check import SpanCheck
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.disclosure import withhold
-from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.findings import list_texts
 from fedaudit.reports.document import compose
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Section
@@ -28,9 +28,7 @@ def shown() -> AuditResult:
     exhibits = [dataclasses.asdict(e) for e in attack.exhibits(claim, world)]
     file: dict[str, Any] = {"name": "span_check", "evidence": [], "texts": exhibits}
     found = result()
-    attacked = object.__new__(Attacked)
-    object.__setattr__(attacked, "file", file)
-    return found.model_copy(update={"texts": attacked.texts(found.findings[0])})
+    return found.model_copy(update={"texts": list_texts(file | {"name": found.findings[0].id})})
 
 
 def render(found: AuditResult, kind: str) -> bytes:
