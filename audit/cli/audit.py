@@ -54,13 +54,13 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.experiments.whole_audit import WholeAudit
     from fedaudit.audit.phases.plan import phases
-    from fedaudit.audit.phases.variants import Variants
     from fedaudit.audit.settings.config import SimulatedConfig
 
     many = config.workers == "torchrun"
     if many:
-        from fedaudit.audit.phases import ranks
+        from fedaudit.audit.experiments import ranks
         from fedaudit.fl.runtime import torchrun
 
         if torchrun.rank():
@@ -75,5 +75,5 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
     folder = RunDir.open(at) if path.is_dir() else RunDir.create(at)
     wanted = names or [p.name for p in phases(config.case)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:
-        Variants(folder, config).execute_all(wanted, report_progress)
+        WholeAudit(folder, config).execute(wanted, report_progress)
     return folder

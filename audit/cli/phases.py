@@ -102,7 +102,7 @@ def _open_run(path: Path, other: Path | None, data: list[str] | None, trust: boo
 def _repeat(path: Path, name: str, other: Path | None, data: list[str] | None, trust: bool) -> None:
     """Run one phase of a folder once more, with its own config or another."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.plan import execute
+    from fedaudit.audit.phases.execute import execute
 
     folder, config = _open_run(path, other, data, trust)
     with progress() as report_progress:

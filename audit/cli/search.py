@@ -10,7 +10,7 @@ from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_ru
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from fedaudit.audit.phases.harden import Candidate
+    from fedaudit.audit.experiments.harden import Candidate
 
 
 @reader(writes=["out"], own=["config"], target=locate_run, when=is_run_folder, works=True)
@@ -31,7 +31,7 @@ def harden(
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.audit import load_settings
     from fedaudit.audit.cli.show import print_table, progress
-    from fedaudit.audit.phases.harden import Search, draw_candidates
+    from fedaudit.audit.experiments.harden import Search, draw_candidates
     from fedaudit.reports.charts import svg
 
     if config.is_dir() and out is not None:
@@ -85,8 +85,8 @@ def sweep(
     Everything but the method and the seed is the config's. Runs that ended are not made again.
     """
     from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.audit.experiments.sweep import compare_methods, draw_accuracies, run_sweep
     from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.phases.sweep import compare_methods, draw_accuracies, run_sweep
     from fedaudit.audit.settings.overrides import overridden
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.charts import svg

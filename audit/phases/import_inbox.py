@@ -20,7 +20,7 @@ from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits, Taken, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import PATH, TOKENIZER, Config
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.origin import Origin

@@ -4,7 +4,7 @@ Nothing that the verdict rests on is believed where it can be computed again: ph
 ledger's bounds and every finding. Ids, outcomes, severities, numbers and the word are compared, never a sentence.
 Reports are compared with their digests in the chain, which the owner can make anew, and written again where that
 is wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run again
-(audit/phases/replay.py).
+(audit/experiments/replay.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

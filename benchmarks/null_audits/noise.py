@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fedaudit.attacks import stats
 from fedaudit.audit.accounting.child import keep
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.bound import Status

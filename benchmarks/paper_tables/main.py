@@ -74,7 +74,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     from benchmarks.paper_tables.report import blocks, collect, markdown
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
+    from fedaudit.audit.experiments.cells import RunCell, combine_failures, list_cells, run_cells
     from fedaudit.fl.runtime.sharing import sharing
 
     page = root / table.name / "table.md"

@@ -117,7 +117,7 @@ def measure(
     """Simulate and account every method at every noise level, below root."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
+    from fedaudit.audit.experiments.cells import combine_failures, list_cells, run_cells
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="10 takes some minutes")

@@ -23,8 +23,8 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer import generators
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.one_attack import attack_once
-from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import workers
 

@@ -36,7 +36,7 @@ from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import print_table, progress
-from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
+from fedaudit.audit.experiments.cells import RunCell, combine_failures, list_cells, run_cells
 from fedaudit.audit.settings.merge import merge
 from fedaudit.fl.artifact import Artifact
 

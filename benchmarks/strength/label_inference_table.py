@@ -65,7 +65,7 @@ def overrides_of(method: str, rounds: int, seed: int) -> dict[str, Any]:
 def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, overrides: Mapping[str, Any]) -> str:
     """Simulate and attack each method below root; the table as Markdown, also in root/table.md."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
+    from fedaudit.audit.experiments.cells import combine_failures, list_cells, run_cells
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="4 takes some minutes")

@@ -90,7 +90,8 @@ data = st.fixed_dictionaries(
 def _bases() -> Path:
     """A finished run, configs, claims and data files to change; made once a process."""
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.phases.plan import PHASES, execute
+    from fedaudit.audit.phases.execute import execute
+    from fedaudit.audit.phases.plan import PHASES
     from fedaudit.audit.settings.config import load
 
     base = Path(mkdtemp(prefix="fuzz-", dir=PLACE))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.reports.result import AuditResult, Finding, Severity
 

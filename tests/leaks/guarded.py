@@ -9,7 +9,7 @@ from pathlib import Path
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.guard import Alarm, Outgoing, check_outgoing
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind

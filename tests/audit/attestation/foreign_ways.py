@@ -20,9 +20,9 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.report import write_reports
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump
 from tests.audit.attestation.forger import CHECK, CONFIG, REPLAY, STATED, UNSEEN, VERIFY, Way, edit, refit
@@ -54,7 +54,7 @@ def other_run(text: str) -> Path:
     (place / "c.yaml").write_text(text)
     with chdir(place):
         run, config = RunDir.create(place / "run"), load(place / "c.yaml")
-        Variants(run, config).execute_all([p.name for p in phases(config.case)], lambda *_: None)
+        WholeAudit(run, config).execute([p.name for p in phases(config.case)], lambda *_: None)
     return place / "run"
 
 

@@ -21,8 +21,9 @@ from safetensors.numpy import load, save
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.plan import execute, phases
-from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.experiments.whole_audit import WholeAudit
+from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import load as load_config
 from fedaudit.audit.settings.resolve import dump
 from fedaudit.fl.runtime.errors import UserError
@@ -470,7 +471,7 @@ def make_cells(folder: Path) -> Path:
     (folder / "c.yaml").write_text(CELLS)
     config = load_config(folder / "c.yaml")
     run = RunDir.create(folder / "run")
-    Variants(run, config).execute_all([p.name for p in phases(config.case)], lambda *_: None)
+    WholeAudit(run, config).execute([p.name for p in phases(config.case)], lambda *_: None)
     return run.path
 
 

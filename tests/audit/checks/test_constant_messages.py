@@ -16,8 +16,8 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.audit.checks.constant_messages import ConstantMessages, OtherPeople
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.experiments.whole_audit import WholeAudit
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
@@ -257,7 +257,7 @@ def audit(folder: Path, method: str, **federation: Any) -> AuditResult:
     config = Config.model_validate(TEXT | named | {"attacks": ["loss_threshold"]})
     run = RunDir.create(folder / "run")
     phases = ["simulate", "attack", "account", "score", "report"]
-    Variants(run, config).execute_all(phases, lambda *_: None)
+    WholeAudit(run, config).execute(phases, lambda *_: None)
     return AuditResult.model_validate_json(run.audit.read_bytes())
 
 

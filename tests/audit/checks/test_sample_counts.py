@@ -14,7 +14,7 @@ from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.sample_counts import SampleCounts, explain_difference
 from fedaudit.audit.checks.traffic import Traffic
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role

@@ -10,7 +10,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.traffic import Traffic, count_least_bytes
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind

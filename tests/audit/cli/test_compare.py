@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.compare import compare, flat
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.importing.theirs import brought
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.plans import plan_audit
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.recording.checkpoint import is_finished
 from fedaudit.fl.runtime.errors import UserError

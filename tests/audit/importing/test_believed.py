@@ -12,8 +12,8 @@ import torch
 
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

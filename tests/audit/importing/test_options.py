@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases import import_
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
 from fedaudit.audit.phases.options import MOST_COPIES
-from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
@@ -47,7 +48,7 @@ def with_variants(config: Config, variants: Any) -> Config:
 def optioned(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, Config]:
     run, config, _ = brought(tmp_path_factory.mktemp("options"))
     config = with_variants(config, VARIANTS)
-    Variants(run, config).execute_all(PHASES, silent)
+    WholeAudit(run, config).execute(PHASES, silent)
     return run, config
 
 
@@ -127,7 +128,7 @@ def test_attacks_are_chosen_anew_for_what_a_protection_leaves(optioned: tuple[Ru
 def test_a_reviewer_finds_the_same_and_a_second_run_repeats_nothing(optioned: tuple[RunDir, Config]) -> None:
     run, config = optioned
     kept = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
-    Variants(run, config).execute_all(PHASES, silent)
+    WholeAudit(run, config).execute(PHASES, silent)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert review(run, config).result.alternatives == result_of(run).alternatives
 
@@ -140,7 +141,7 @@ def test_a_copy_that_was_cut_short_is_made_again_to_the_same_bytes(
     broken = variant(RunDir(tmp_path / "run"), "noise")
     (broken.path / "inbox.json").unlink()
     (broken.artifacts / "manifest.jsonl").write_bytes(b'{"half a li')
-    Variants(RunDir(tmp_path / "run"), config).execute_all(PHASES, silent)
+    WholeAudit(RunDir(tmp_path / "run"), config).execute(PHASES, silent)
     for name in ("artifacts/manifest.jsonl", "ledger.jsonl"):
         assert (broken.path / name).read_bytes() == (variant(run, "noise").path / name).read_bytes()
 

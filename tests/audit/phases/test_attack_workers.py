@@ -14,7 +14,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import collect
-from tests.audit.phases.test_cells import BASE
+from tests.audit.experiments.test_cells import BASE
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
 

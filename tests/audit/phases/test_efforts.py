@@ -20,7 +20,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.side_by_side import collect, share_cores
 from fedaudit.fl.runtime.workers import one_thread
-from tests.audit.phases.test_cells import BASE
+from tests.audit.experiments.test_cells import BASE
 from tests.audit.tiny import Linear
 
 SETUP, NOISED = "fedavg", "fedavg dp_gaussian"

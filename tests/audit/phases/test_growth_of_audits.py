@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.reports.decision import Word
@@ -40,7 +40,7 @@ class LastRound(Availability):
 def audit(folder: Path, **changes: Any) -> tuple[AuditResult, RunDir]:
     config = Config.model_validate(TEXT | {"federation": TEXT["federation"] | changes})
     made = RunDir.create(folder)
-    Variants(made, config).execute_all(PHASES, lambda *_: None)
+    WholeAudit(made, config).execute(PHASES, lambda *_: None)
     return AuditResult.model_validate_json(made.audit.read_bytes()), made
 
 
@@ -50,7 +50,7 @@ def test_a_run_that_heard_nobody_answers_nothing_and_is_not_ready(tmp_path: Path
         TEXT | {"federation": TEXT["federation"] | {"reply_loss": 1.0}, "protections": protections}
     )
     made = RunDir.create(tmp_path / "run")
-    Variants(made, config).execute_all(PHASES, lambda *_: None)
+    WholeAudit(made, config).execute(PHASES, lambda *_: None)
     result = AuditResult.model_validate_json(made.audit.read_bytes())
     assert result.questions == [] and result.bounds == []
     assert result.decision is not None and result.decision.word is Word.CANNOT_TELL

@@ -7,6 +7,7 @@ import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases import options
 from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.variants import Variants
@@ -55,7 +56,7 @@ def silent(*_: Any) -> None:
 
 def run(folder: Path, **changes: Any) -> tuple[RunDir, Config]:
     made, config = RunDir.create(folder), Config.model_validate(TEXT | changes)
-    Variants(made, config).execute_all(PHASES, silent)
+    WholeAudit(made, config).execute(PHASES, silent)
     return made, config
 
 
@@ -155,9 +156,9 @@ def test_a_run_that_was_stopped_among_its_options_goes_on_to_the_same_end(
     whole, config = optioned
     made = RunDir.create(tmp_path / "run")
     with pytest.raises(Stopped):
-        Variants(made, config).execute_all(PHASES, stop)
+        WholeAudit(made, config).execute(PHASES, stop)
     assert not made.audit.exists() and (made.path / "variants").is_dir()
-    Variants(made, config).execute_all(PHASES, silent)
+    WholeAudit(made, config).execute(PHASES, silent)
     assert result_of(made).alternatives == result_of(whole).alternatives
     assert result_of(made).recommendation == result_of(whole).recommendation
 

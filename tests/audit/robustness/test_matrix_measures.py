@@ -11,7 +11,7 @@ import torch
 from fedaudit.attacks import stats
 from fedaudit.attacks.poisoning.backdoors import Backdoor
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.settings.config import Config

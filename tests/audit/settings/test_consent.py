@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import fedaudit as fa
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases import sweep
-from fedaudit.audit.phases.cells import list_cells
+from fedaudit.audit.experiments import sweep
+from fedaudit.audit.experiments.cells import list_cells
 from fedaudit.audit.settings import consent
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime import foreign

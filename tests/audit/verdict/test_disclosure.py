@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.plan import execute, phases
+from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.settings import catalog

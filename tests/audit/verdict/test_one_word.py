@@ -20,9 +20,9 @@ from typer.testing import CliRunner, Result
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import phases
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -72,7 +72,7 @@ def quiet(*_: Any) -> None:
 
 def finished(run: RunDir, config: Config) -> Path:
     names = [p.name for p in phases(config.case) if p.name != "import"]
-    Variants(run, config).execute_all(names, quiet)
+    WholeAudit(run, config).execute(names, quiet)
     return run.path
 
 

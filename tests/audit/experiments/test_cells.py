@@ -11,8 +11,8 @@ import pytest
 
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
-from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.experiments.cells import RunCell, combine_failures, list_cells, run_cells
+from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.runtime.errors import UserError

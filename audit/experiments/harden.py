@@ -19,11 +19,11 @@ from typing import Any
 from fedaudit.attacks.evidence import Series
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import Failure, RunCell, run_cells
+from fedaudit.audit.experiments.cells import Failure, RunCell, run_cells
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -126,7 +126,7 @@ class Search:
             if isinstance(self._config, SimulatedConfig):
                 unneeded["absence"] = None
             self._config = overridden(self._config, unneeded, where="harden")
-            self._variants.execute_all([p.name for p in phases(self._config.case)], self._progress)
+            self._audit.execute([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
         base = summarise("as audited", self._config.protections, first, word=first.verdict.word)
         tried = self.screen(first) if base.above else ()
@@ -152,8 +152,8 @@ class Search:
         return found if found.sufficient is None else replace(found, config=self._write_config(found.sufficient))
 
     @property
-    def _variants(self) -> Variants:
-        return Variants(self._run, self._config)
+    def _audit(self) -> WholeAudit:
+        return WholeAudit(self._run, self._config)
 
     def screen(self, first: AuditResult) -> tuple[Candidate, ...]:
         """Every candidate, as far as it came; the best half of each stage goes on to the next."""
@@ -176,14 +176,14 @@ class Search:
 
     def _list_candidates(self) -> list[tuple[str, tuple[PluginSpec, ...]]]:
         """Sets of protections by name, each at every strength; those first that answer most."""
-        proposals = self._variants.list_proposals()
+        proposals = self._audit.list_proposals()
         sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
         sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
         found = list[tuple[int, str, tuple[PluginSpec, ...]]]()
         for number, chosen in enumerate(sets):
             for factor in FACTORS:  # two of a set may withhold the same
                 unlike = {s.name: strengthen(s, factor) for p in chosen for s in p.specs}
-                specs = (*unlike.values(), *self._variants.own_protections)
+                specs = (*unlike.values(), *self._audit.own_protections)
                 if all(specs != other for _, _, other in found) and not self._clashes(specs):
                     found.append((factor, name_candidate([p.name for p in chosen], number, factor), specs))
         found.sort(key=lambda entry: entry[0] > 1)  # first everything as it is proposed
@@ -192,14 +192,14 @@ class Search:
     def _clashes(self, specs: Sequence[PluginSpec]) -> bool:
         """Whether the federation refuses to run with these protections together."""
         try:
-            case = open_case(self._run, self._variants.configure(Variant(name="x", protections=tuple(specs))))
+            case = open_case(self._run, self._audit.configure(Variant(name="x", protections=tuple(specs))))
             return case.simulated and any(p.refuses(case.card.uplink) for p in case.protections)
         except UserError:
             return True
 
     def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
         """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
-        screened = self._variants.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
+        screened = self._audit.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
         changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
         wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
@@ -208,7 +208,7 @@ class Search:
 
     def _verify(self, candidate: Candidate) -> Candidate:
         """The whole audit of a candidate, with another seed where there can be one."""
-        changed = self._variants.configure(Variant(name=candidate.name, protections=candidate.protections))
+        changed = self._audit.configure(Variant(name=candidate.name, protections=candidate.protections))
         if isinstance(changed, SimulatedConfig):
             changed = overridden(changed, {"seed": changed.seed + 1}, where="harden")
         folder = RunDir.create(self._run.inside(f"verified/{candidate.name}"))
@@ -221,7 +221,7 @@ class Search:
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)
-        return [*self._variants.copy_messages(cells), *run_cells(cells, reported)]
+        return [*self._audit.copy_messages(cells), *run_cells(cells, reported)]
 
     def _write_config(self, candidate: Candidate) -> Path:
         specs = [p.model_dump() for p in candidate.protections]

@@ -10,8 +10,8 @@ import pytest
 import fedaudit as fa
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import Lines
-from fedaudit.audit.phases import harden as phases_harden
-from fedaudit.audit.phases.harden import (
+from fedaudit.audit.experiments import harden as phases_harden
+from fedaudit.audit.experiments.harden import (
     Candidate,
     Hardening,
     Search,

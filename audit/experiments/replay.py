@@ -13,6 +13,7 @@ from typing import Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
@@ -86,7 +87,7 @@ class RunReplay:
     def _execute(self, progress: Progress) -> None:
         names = [p.name for p in phases(self._config.case) if p.name != "report"]
         try:
-            Variants(self._ours, self._config).execute_all(names, progress)
+            WholeAudit(self._ours, self._config).execute(names, progress)
         except UserError:
             if not self._ours.audit.is_file():  # else an option failed, here as where the run was made
                 raise

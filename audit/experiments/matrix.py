@@ -2,33 +2,33 @@
 
 Of a recorded federation, which nobody can run again, the uploads of one round are replayed instead.
 
-Leaves evidence/matrix.json, and evidence/absence.json (audit/phases/dropout.py). Cells continue after a kill, and
-finished ones are not run again; those that an attack or a rule does not apply to are named with the reason.
+Leaves evidence/matrix.json and evidence/absence.json (audit/robustness/dropout.py). Cells continue after a kill,
+and finished ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases import dropout
-from fedaudit.audit.phases.cells import Failure, RunCell, Simulate, list_cells, run_all
+from fedaudit.audit.experiments.cells import Failure, RunCell, Simulate, list_cells, list_not_run, run_all
 from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
-from fedaudit.audit.phases.failures import reasons
-from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
+from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
+from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
+from fedaudit.reports.absence import Absence
 from fedaudit.reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]
@@ -55,7 +55,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
                 protections=config.protections,
                 seed=config.seed,
             )
-            made = measure(config.matrix, plan, partial(simulate, "matrix"))
+            made = run_matrix(config.matrix, plan, partial(simulate, "matrix"))
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
             find = partial(find_round, case, config.matrix.round)
@@ -68,7 +68,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             with sharing():
                 wanted = plan_dropout(config.absence, config.method, find_holders(config))
                 classes = SimulatedCase(config).data.classes if config.absence.leaving else ()
-            curves = dropout.measure(config.absence, wanted, classes, partial(simulate, "absence"))
+            curves = run_dropout(config.absence, wanted, classes, partial(simulate, "absence"))
             run.write(run.evidence / ABSENCE, curves.model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
 
@@ -86,7 +86,7 @@ def replay_round(
     return replay(here, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 
 
-def measure(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simulate: Simulate) -> Robustness:
+def run_matrix(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simulate: Simulate) -> Robustness:
     """The whole matrix; raises UserError where none of its runs came to an end.
 
     `plan` lists the runs of a matrix of this audit.
@@ -100,9 +100,24 @@ def measure(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simulat
         failures += failed
         ended |= {wanted[c.name]: FinishedRun(c.config, c.folder) for c in cells}
         with workers.one_thread(), sharing():
-            made = tabulate(ended, reasons(failures))
+            made = tabulate(ended, list_not_run(failures))
         todo = plan_family(ended, ran)
         if not todo and matrix.breakdown:
             todo = plan_bisection(plan, matrix, made, ran)
         if not todo:
             return made
+
+
+def run_dropout(
+    absence: DropoutSettings,
+    wanted: Mapping[DropoutRun, Mapping[str, Any]],
+    classes: Sequence[str],
+    simulate: Simulate,
+) -> Absence:
+    """Every curve of the `wanted` runs; raises UserError where none of them came to its end."""
+    places = {place.folder: place for place in wanted}
+    cells, failures = simulate({place.folder: overrides for place, overrides in wanted.items()})
+    if not cells:
+        raise UserError(f"no run of absence came to its end: {failures[0].sentence}", hint=failures[0].hint)
+    histories = {places[cell.name]: RunDir(cell.folder).history() for cell in cells}
+    return measure_dropout(absence, histories, classes, list_not_run(failures))

@@ -11,6 +11,7 @@ others.
 import dataclasses
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
+from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.phases.plan import PHASES, Progress, is_complete
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden
@@ -30,12 +32,13 @@ from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.side_by_side import Death, side_by_side
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import processes
+from fedaudit.reports.robustness import NotRun
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
 ALL = tuple(p.name for p in PHASES)
-PRELOAD = ("fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack")  # of a process of cells
+PRELOAD = ("fedaudit.audit.experiments.cells", "fedaudit.audit.phases.attack")  # of a process of cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +205,14 @@ def combine_failures(failures: Sequence[Failure], total: int) -> UserError:
     hints = [f.hint for f in failures if f.hint]
     hint = hints[0] if hints else "the same command runs again what failed"
     return UserError(f"{len(failures)} of {total} cells failed: {each}", hint=hint)
+
+
+def list_not_run(failures: Sequence[Failure]) -> list[NotRun]:
+    """Cells that came to no end, by reason: what was refused does not apply; anything else failed."""
+    by_reason: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for f in failures:
+        by_reason[f.sentence, not f.is_refusal].append(f.name)
+    return [NotRun(cells=names, reason=reason, failed=bad) for (reason, bad), names in by_reason.items()]
 
 
 def _is_done(cell: RunCell) -> bool:

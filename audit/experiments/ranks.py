@@ -3,7 +3,8 @@
 from functools import partial
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases import attack, cells
+from fedaudit.audit.experiments import cells
+from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.shares import do_share
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import torchrun
