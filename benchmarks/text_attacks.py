@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.evaluation.span import count_law, list_pairs
 from fedaudit.attacks.modality.text import Background, compare_texts, mark_tokens, strip
 from fedaudit.attacks.text._language import average_lowest, score_tokens
 from fedaudit.attacks.text._reading import Network, read_first, read_texts
-from fedaudit.attacks.text._span import count_law, list_pairs
 from fedaudit.attacks.text._uploads import Change
 from fedaudit.attacks.text.canary_exposure import CanaryExposure
 from fedaudit.attacks.text.sequence_membership import average_tokens

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
-from fedaudit.attacks.batches._reading import Batch, group_by_weights, list_batches, why_unreadable
 from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.batch_readings import Batch, group_by_weights, list_batches, why_unreadable
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
+from fedaudit.attacks.evaluation.image_evidence import judge_images
+from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, count_looks
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._evidence import judge_images
-from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Knowledge
 from fedaudit.attacks.batches._inversion import READS, ActivationInversion
-from fedaudit.attacks.batches._reading import Batch
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
+from fedaudit.attacks.evaluation.batch_readings import Batch
 from fedaudit.attacks.prototypes._inversion import Standard
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive

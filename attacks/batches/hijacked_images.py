@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion
-from fedaudit.attacks.batches._reading import Batch, why_unreadable
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.batch_readings import Batch, why_unreadable
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (
     Similarities,

@@ -10,7 +10,7 @@ to the nearest output with that label from the mean output of networks that the 
 After LiRA (Carlini et al., arXiv:2112.03570), which asks the client's own model; of rows alone we know of no
 published attack. The planted leak is what one more such network, trained on the images as well, makes of them.
 
-Claim: as in attacks/summaries/_membership.py.
+Claim: as in attacks/evaluation/client_membership.py.
 """
 
 from collections import defaultdict
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Images, Knowledge, Layered
-from fedaudit.attacks.batches._reading import Arrays, group_by_weights, list_batches
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers, train_network
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values
+from fedaudit.attacks.evaluation.batch_readings import Arrays, group_by_weights, list_batches
+from fedaudit.attacks.evaluation.client_membership import CARD, ClientMembership, UploadScorer, Values
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -36,9 +36,9 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion, RowTruth, join_images, label_rows
-from fedaudit.attacks.batches._reading import UNUSED, Batch, list_batches
 from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.batch_readings import UNUSED, Batch, list_batches
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

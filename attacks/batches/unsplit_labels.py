@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.batches._reading import find_layers
 from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.batches.gradient_labels import compute_area
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
+from fedaudit.attacks.evaluation.batch_readings import find_layers
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.groups import HELD, count_clients
 from fedaudit.attacks.evaluation.judging import Control, Judge

@@ -32,9 +32,9 @@ from fedaudit.attacks.condensed._images import (
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
+from fedaudit.attacks.evaluation.tracing import OTHER, Tracer
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

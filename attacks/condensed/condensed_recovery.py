@@ -34,11 +34,11 @@ from fedaudit.attacks.condensed._images import (
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
+from fedaudit.attacks.evaluation.image_evidence import judge_images
+from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._evidence import judge_images
-from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -40,10 +40,10 @@ from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
+from fedaudit.attacks.evaluation.image_evidence import judge_images
+from fedaudit.attacks.evaluation.image_trials import PrototypeBucket
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._inversion import InversionTask
-from fedaudit.attacks.prototypes._trials import PrototypeBucket
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.fl.artifact import Artifact

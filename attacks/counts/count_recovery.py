@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.counts._counts import (
+from fedaudit.attacks.evaluation.artifacts import index, message_of
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
+from fedaudit.attacks.evaluation.count_evidence import (
     Condition,
     Counts,
     blind_counts,
@@ -39,8 +41,6 @@ from fedaudit.attacks.counts._counts import (
     overlap_evidence,
     possible_values,
 )
-from fedaudit.attacks.evaluation.artifacts import index, message_of
-from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import COUNTED, choose_remedy, count_each_kind
 from fedaudit.attacks.evaluation.judging import Judge

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Player, Sent, Visit
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples
 from fedaudit.attacks.evaluation.sums import number_of
-from fedaudit.attacks.models._targets import Arrays, Target, targets
-from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples
+from fedaudit.attacks.evaluation.targets import Arrays, Target, targets
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind
 

@@ -40,6 +40,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Ima
 from fedaudit.attacks.evaluation.assertions import by_client, format_counts, name_classes
 from fedaudit.attacks.evaluation.groups import COUNTED, HELD, SIZE, Claimed, Counts, Fact, Mask, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
+from fedaudit.attacks.evaluation.label_sets import set_evidence, wrong_client
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.messages._columns import Summaries, summarise, tabulate
@@ -49,7 +50,6 @@ from fedaudit.attacks.messages._regression import Reading, read_facts
 from fedaudit.attacks.messages.played_message import READ
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.evaluation.targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Knowledge
-from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._scores import log_probability, modified_entropy, scaled_logit, score_outputs
-from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.evaluation.scores import log_probability, modified_entropy, scaled_logit, score_outputs
+from fedaudit.attacks.evaluation.targets import Target
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.models._targets import Target, select_relays
+from fedaudit.attacks.evaluation.targets import Target, select_relays
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

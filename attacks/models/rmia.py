@@ -17,10 +17,10 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
-from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._scores import Mask, likelihood_ratio, log_probability, rmia, score_outputs
+from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.evaluation.scores import Mask, likelihood_ratio, log_probability, rmia, score_outputs
+from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.attacks.models._shadows import lacking, shadows
-from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, Share
 from fedaudit.fl.runtime.settings import settings

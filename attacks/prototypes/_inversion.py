@@ -19,12 +19,12 @@ from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
+from fedaudit.attacks.evaluation.image_evidence import judge_images
+from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
+from fedaudit.attacks.evaluation.sources import Source, columns, global_model, prototypes, unreadable
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._playing import ReadSource, describe, read
-from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
-from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
+from fedaudit.attacks.evaluation.sources import Prototype
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.prototypes._matching import Match
-from fedaudit.attacks.prototypes._weights import Prototype
 
 Floats = NDArray[np.floating[Any]]
 

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Sent, Visit
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
+from fedaudit.attacks.evaluation.sources import Prototype, Source
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.prototypes._laws import ASSUMED, CountLawFit, Law, is_chosen
 from fedaudit.attacks.prototypes._matching import Match, MatchTrial, is_unread
-from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 

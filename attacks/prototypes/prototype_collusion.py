@@ -30,8 +30,8 @@ from pydantic import Field
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare

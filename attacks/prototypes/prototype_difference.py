@@ -31,6 +31,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
+from fedaudit.attacks.evaluation.sources import Prototype, Source, prototypes
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._differences import (
@@ -39,7 +40,6 @@ from fedaudit.attacks.prototypes._differences import (
     judge_differences,
     measure_pairs,
 )
-from fedaudit.attacks.prototypes._weights import Prototype, Source, prototypes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

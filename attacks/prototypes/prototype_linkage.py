@@ -33,10 +33,10 @@ from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
+from fedaudit.attacks.evaluation.sources import prototypes
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series, is_replay
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import (
     PrototypeMembership,
     compare_message,

@@ -37,14 +37,14 @@ from fedaudit.attacks.evaluation.counting import split_kinds
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.last_layer import schedule
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
+from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples, uploads
 from fedaudit.attacks.evaluation.sums import find_kind
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.groups import HELD, choose_remedy, count_each_kind
+from fedaudit.attacks.evaluation.label_sets import set_evidence, wrong_client
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel

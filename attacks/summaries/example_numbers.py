@@ -20,9 +20,9 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.groups import SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.sources import read_count
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import read_count
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

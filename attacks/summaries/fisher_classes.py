@@ -29,13 +29,13 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import HELD, count_facts
+from fedaudit.attacks.evaluation.label_sets import set_evidence, share_evidence, wrong_client
+from fedaudit.attacks.evaluation.last_layer import head_names
+from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.summaries._fisher import Values, mean_by_class, solve_uniform, square_errors, unmix
-from fedaudit.attacks.updates._head import head_names
-from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Share

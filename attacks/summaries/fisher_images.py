@@ -31,9 +31,9 @@ from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import TIMES, Present, find_present
+from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

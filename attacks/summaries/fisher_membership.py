@@ -5,7 +5,7 @@ eq. 4), so with g(x) the gradient of an image's loss there, that of a member is 
 score is cos(g(x)^2, F): after Li, Li, Ribeiro, ICLR 2023, arXiv:2305.02301, who hold an update against gradients
 of images. Where outputs are drawn by the model (`labels: model` of FedCurv) no term is exactly a member's.
 
-Claim: as in _membership.py.
+Claim: as in evaluation/client_membership.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Effort, Images, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.models._gradients import Gradients
-from fedaudit.attacks.prototypes._weights import sent_with
-from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values
+from fedaudit.attacks.evaluation.client_membership import CARD, ClientMembership, UploadScorer, Values
+from fedaudit.attacks.evaluation.example_gradients import Gradients
+from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 

@@ -55,11 +55,11 @@ from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.payloads import Numbers, read_numbers, read_spelled, subtract_arrays
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
+from fedaudit.attacks.evaluation.sources import global_model
 from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers, fit_together
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place

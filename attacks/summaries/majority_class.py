@@ -24,9 +24,9 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_each_kind
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.sources import broadcast, several
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import broadcast, several
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

@@ -21,11 +21,11 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
+from fedaudit.attacks.evaluation.label_sets import share_evidence
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
-from fedaudit.attacks.updates._label_sets import share_evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel

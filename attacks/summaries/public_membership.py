@@ -25,8 +25,8 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
+from fedaudit.attacks.evaluation.scores import lira_offline, scaled_logit
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.models._scores import lira_offline, scaled_logit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
 from fedaudit.fl.artifact import Artifact

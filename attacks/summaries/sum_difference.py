@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap_evidence
+from fedaudit.attacks.evaluation.count_evidence import blind_counts, measure_revelations, overlap_evidence
 from fedaudit.attacks.evaluation.groups import COUNTED, SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence

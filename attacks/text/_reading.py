@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.text._inputs import (
-    InputSite,
-    compute_inputs,
-    find_sites,
-    find_token_embedding,
-    list_first_inputs,
-    reads_only_tokens,
-)
-from fedaudit.attacks.text._span import (
+from fedaudit.attacks.evaluation.span import (
     PREFIX,
     MapChange,
     RowSpace,
@@ -25,6 +17,14 @@ from fedaudit.attacks.text._span import (
     find_pairs,
     rank_tokens,
     weigh_directions,
+)
+from fedaudit.attacks.text._inputs import (
+    InputSite,
+    compute_inputs,
+    find_sites,
+    find_token_embedding,
+    list_first_inputs,
+    reads_only_tokens,
 )
 from fedaudit.attacks.text._uploads import Change
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sources import SAID_WITH, UPLOADS, compute_change, global_model, uploads
 from fedaudit.attacks.evaluation.sums import find_kind, number_of
-from fedaudit.attacks.prototypes._weights import SAID_WITH, UPLOADS, compute_change, global_model, uploads
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 

@@ -4,8 +4,8 @@ With adapters the base and its embeddings stand still, so what the first block r
 is the same in every round, and the rows of A's changes lie in one span (Hu et al., LoRA, arXiv:2106.09685, sec.
 4.1: W + B A, so the gradient of A is B^T G X^T, with rows in the span of the inputs). A message of rank r and q
 maps adds up to q r directions; stacked over the rounds they grow until they reach tokens + positions -
-components (_span.py), where the test of DAGER (arXiv:2405.15586) is exact. A low rank delays that and does not
-prevent it. In the first round of a run B is 0 and A does not move; in the next ones its change drowns in
+components (evaluation/span.py), where the test of DAGER (arXiv:2405.15586) is exact. A low rank delays that and
+does not prevent it. In the first round of a run B is 0 and A does not move; in the next ones its change drowns in
 rounding, and takes nothing from later rounds. Where A is frozen, rows of B's changes lie in the span of A's
 outputs, of no more than r directions however many rounds.
 
@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge
-from fedaudit.attacks.prototypes._weights import UPLOADS
+from fedaudit.attacks.evaluation.sources import UPLOADS
 from fedaudit.attacks.text._inputs import compute_inputs
 from fedaudit.attacks.text._reading import Network, read_first
 from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim

@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
-from fedaudit.attacks.models._membership import CARD as MODELS
-from fedaudit.attacks.models._membership import ModelMembership, Scorer
-from fedaudit.attacks.models._scores import Mask, score_asked
-from fedaudit.attacks.models._targets import GLOBAL, Target
+from fedaudit.attacks.evaluation.model_membership import CARD as MODELS
+from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
+from fedaudit.attacks.evaluation.scores import Mask, score_asked
+from fedaudit.attacks.evaluation.targets import GLOBAL, Target
 from fedaudit.attacks.text._language import Values, average_lowest, predicts_tokens, score_tokens
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import PositiveShare

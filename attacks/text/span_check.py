@@ -3,7 +3,7 @@
 Petrov, Dimitrov, Baader, Mueller, Vechev. DAGER: Exact Gradient Inversion for Large Language Models. NeurIPS
 2024, arXiv:2405.15586, algorithm 1, for what is really sent: a difference of float32 weights after any number
 of steps of gradient descent. The first block's maps read a norm of e(v) + e(p), of which nothing but the token
-v and its position p decide; those that lie in the span of the maps' change are claimed (_span.py). Then
+v and its position p decide; those that lie in the span of the maps' change are claimed (evaluation/span.py). Then
 prefixes are extended token by token as long as what they make of a later map's input lies in the span of that
 map's change.
 
@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge
-from fedaudit.attacks.prototypes._weights import UPLOADS
+from fedaudit.attacks.evaluation.sources import UPLOADS
 from fedaudit.attacks.text._reading import Network, read_first, read_texts
 from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim
 from fedaudit.attacks.text._uploads import explain_absence, iterate_changes

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge
-from fedaudit.attacks.prototypes._weights import UPLOADS
+from fedaudit.attacks.evaluation.sources import UPLOADS
 from fedaudit.attacks.text._inputs import find_token_embedding, name_parameters
 from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim
 from fedaudit.attacks.text._uploads import AIDS, READ, explain_absence, iterate_changes

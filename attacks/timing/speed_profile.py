@@ -29,8 +29,8 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
-from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.gradients import KINDS, Arrays, Update, read_update
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
-from fedaudit.attacks.updates._gradients import KINDS, Arrays, Update, read_update
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 

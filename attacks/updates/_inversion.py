@@ -21,13 +21,13 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_named, split_kinds
+from fedaudit.attacks.evaluation.gradients import KINDS, UPLOADS, Update, iterate_updates, updates
 from fedaudit.attacks.evaluation.ranking import match_images
+from fedaudit.attacks.evaluation.sources import SAID_WITH
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._disguised import loneliest
-from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, iterate_updates, updates
 from fedaudit.attacks.updates._trials import WRONG, judge_images, make_buckets
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
+from fedaudit.attacks.evaluation.gradients import Imitation, Update, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.idlg import IDLG, descend
 from fedaudit.fl.runtime.settings import settings

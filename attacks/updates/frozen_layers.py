@@ -3,7 +3,7 @@
 FreezeFL's late clients send the last layers only. Of replayed updates, one step on one image each, the first
 n = 0 to L - 1 layers are left out, as if their clients had frozen so many, and the rest is attacked in four ways:
 
-    class        iDLG's rule on the last layer, which is always sent          (_gradients.py)
+    class        iDLG's rule on the last layer, which is always sent          (gradients.py)
     membership   cosine of the update and an image's gradient, over the layers sent, against other images of the
                  class                                                        (models/gradient_cosine.py)
     division     the image fitted to what entered the first dense layer       (analytic.py)
@@ -32,6 +32,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels, updates
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
@@ -39,7 +40,6 @@ from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.artifact import Artifact

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.counts._counts import blind_counts, exact_match
+from fedaudit.attacks.evaluation.count_evidence import blind_counts, exact_match
+from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels, squared_distance
 from fedaudit.attacks.evidence import Evidence, is_replay
-from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne

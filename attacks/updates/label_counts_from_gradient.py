@@ -1,8 +1,8 @@
 """Labels of a batch from its gradient: how many examples of each class the batch held.
 
 The gradient of the last layer's bias is the mean of p - onehot(y), so with p known it gives the counts.
-An upload after one local step is such a gradient; after several it is their mean (attacks/updates/_gradients.py).
-Two rules of attacks/updates/_label_rules.py:
+An upload after one local step is such a gradient; after several it is their mean (evaluation/gradients.py).
+Two rules of attacks/evaluation/label_rules.py:
 
     bias       counts = B (mean p - gradient), mean p being solved for with auxiliary images of each
                class; nearly exact on an untrained model, where p hardly depends on the image
@@ -25,15 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
+from fedaudit.attacks.evaluation.count_evidence import (
+    Condition,
+    Counts,
+    blind_counts,
+    exact_match,
+    overlap_evidence,
+    spread,
+)
+from fedaudit.attacks.evaluation.gradients import UPLOADS, Update, updates
 from fedaudit.attacks.evaluation.groups import COUNTED, count_each_kind
+from fedaudit.attacks.evaluation.label_rules import llg, proportions
+from fedaudit.attacks.evaluation.last_layer import confusion, head_names
+from fedaudit.attacks.evaluation.sources import SAID_WITH
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import SAID_WITH
-from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
-from fedaudit.attacks.updates._head import confusion, head_names
-from fedaudit.attacks.updates._label_rules import llg, proportions
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel

@@ -1,6 +1,6 @@
 """Labels from an update: which classes a client trained on, and in what proportions, from its last layer.
 
-Two levels, of attacks/updates/_label_rules.py. The set of classes, by three rules, because the loss decides
+Two levels, of attacks/evaluation/label_rules.py. The set of classes, by three rules, because the loss decides
 which one works (methods that restrict the softmax leave missing rows alone instead of pushing them
 down):
 
@@ -28,11 +28,9 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import collect_images, count_labels
 from fedaudit.attacks.evaluation.groups import HELD, count_each_kind
-from fedaudit.attacks.evaluation.sums import SEVERAL
-from fedaudit.attacks.evidence import Assertion, Evidence
-from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._weights import SAID_WITH
-from fedaudit.attacks.updates._head import (
+from fedaudit.attacks.evaluation.label_rules import STILL, present, proportions, select_far_rows
+from fedaudit.attacks.evaluation.label_sets import set_evidence, share_evidence, wrong_client
+from fedaudit.attacks.evaluation.last_layer import (
     UPLOADS,
     HeadUpdate,
     confusion,
@@ -41,8 +39,10 @@ from fedaudit.attacks.updates._head import (
     one_step,
     starting_models,
 )
-from fedaudit.attacks.updates._label_rules import STILL, present, proportions, select_far_rows
-from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
+from fedaudit.attacks.evaluation.sources import SAID_WITH
+from fedaudit.attacks.evaluation.sums import SEVERAL
+from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastZero

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
-from fedaudit.attacks.updates._gradients import Imitation, Update
+from fedaudit.attacks.evaluation.gradients import Imitation, Update
 from fedaudit.attacks.updates._inversion import CARD
 from fedaudit.attacks.updates.analytic import Dense, LayerInversion, read_layer
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero

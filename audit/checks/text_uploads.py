@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from fedaudit.attacks.text._span import count_law, list_pairs
+from fedaudit.attacks.evaluation.span import count_law, list_pairs
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Seen
@@ -78,9 +78,9 @@ def count_still_rows(upload: Artifact, start: Artifact | None) -> int:
 class AdapterReach(Check):
     """Adapter reach: a client's rounds have more directions than its texts have (lint T6).
 
-    The law of attacks/text/_span.py: tokens + positions - components. Where the adapters of all recorded rounds
-    together have as many rows as that, their low rank hides nothing from who follows them; where A is frozen, its
-    rank alone counts.
+    The law of attacks/evaluation/span.py: tokens + positions - components. Where the adapters of all recorded
+    rounds together have as many rows as that, their low rank hides nothing from who follows them; where A is
+    frozen, its rank alone counts.
     """
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedaudit.attacks.batches._reading import find_layers
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.batch_readings import find_layers
 from fedaudit.audit.controls.effort import PlayedClients, count_reading
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay

@@ -28,8 +28,8 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.model_trials import taught
 from fedaudit.attacks.evidence import REPLAYED
-from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import (

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.prototypes._weights import uploads as read
-from fedaudit.attacks.updates._gradients import KINDS
+from fedaudit.attacks.evaluation.gradients import KINDS
+from fedaudit.attacks.evaluation.sources import uploads as read
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.controls.updates import fit_people

@@ -29,7 +29,7 @@ import fedaudit.fl.runtime.vision  # noqa: F401 - both programs import torchvisi
 from benchmarks.strength.bench import pick, tried
 from benchmarks.strength.gradients import ONE, federation
 from fedaudit.attacks.attack import Attack, Claim, Floats, Knowledge
-from fedaudit.attacks.updates._gradients import Imitation, Update, labels
+from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels
 from fedaudit.attacks.updates.analytic import Analytic, read_layer
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.runtime import workers

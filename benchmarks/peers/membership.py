@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.shadow_models import _case, _ours
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.models._scores import likelihood_ratio, lira_offline, log_probability, scaled_logit
+from fedaudit.attacks.evaluation.scores import likelihood_ratio, lira_offline, log_probability, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
 
 RULES = ("linear_itp", "gaussian", "logit_rescale", "min_linear_logit")

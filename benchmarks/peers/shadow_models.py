@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.models._scores import lira_online, scaled_logit
+from fedaudit.attacks.evaluation.scores import lira_online, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, processor_seconds
 from fedaudit.fl.runtime.side_by_side import share_cores

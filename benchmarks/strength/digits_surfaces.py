@@ -28,7 +28,7 @@ from benchmarks.strength.bench import load_images
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images, PublicImages
 from fedaudit.attacks.evaluation.ranking import find_present
-from fedaudit.attacks.models._scores import log_probability
+from fedaudit.attacks.evaluation.scores import log_probability
 from fedaudit.attacks.summaries._fisher import mean_by_class, read_inputs, solve_uniform, unmix
 from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import mean_output

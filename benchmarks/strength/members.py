@@ -8,8 +8,8 @@ from benchmarks.strength.bench import attack, blind, case, pick, tried, unplante
 from benchmarks.strength.figure import Figure, Piece, of
 from benchmarks.strength.inversions import FEDERATION, NAME
 from fedaudit.attacks.attack import Attack, Claim, Floats
+from fedaudit.attacks.evaluation.tracing import OTHER
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.prototypes._tracing import OTHER
 from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 

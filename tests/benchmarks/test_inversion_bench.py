@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.peers import gradient_inversion as inversion_bench
-from fedaudit.attacks.updates._gradients import Imitation, updates
+from fedaudit.attacks.evaluation.gradients import Imitation, updates
 from fedaudit.attacks.updates.analytic import layer_input, read_layer
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.runtime.errors import UserError

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedaudit.attacks.attack import Attack, Knowledge
-from fedaudit.attacks.models._targets import GLOBAL, RELAYED, UPDATE
+from fedaudit.attacks.evaluation.targets import GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Attack
-from fedaudit.attacks.updates._gradients import sum_velocities
-from fedaudit.attacks.updates._label_rules import FEW_PICKS, llg
+from fedaudit.attacks.evaluation.gradients import sum_velocities
+from fedaudit.attacks.evaluation.label_rules import FEW_PICKS, llg
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind

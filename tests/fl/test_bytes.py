@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaudit.attacks.prototypes._weights import several
+from fedaudit.attacks.evaluation.sources import several
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.families.widths import masks
 from fedaudit.fl.kinds import MODELS, Kind

@@ -9,8 +9,8 @@ import torch
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.batches._inversion import MEAN, RowTruth
-from fedaudit.attacks.batches._reading import BETWEEN, HANDED, RELEASED, list_batches
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
+from fedaudit.attacks.evaluation.batch_readings import BETWEEN, HANDED, RELEASED, list_batches
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import SERVER, Channel, Party

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap, spread
 from fedaudit.attacks.counts.count_recovery import CountRecovery, decode
+from fedaudit.attacks.evaluation.count_evidence import blind_counts, measure_revelations, overlap, spread
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind

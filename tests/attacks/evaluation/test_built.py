@@ -19,7 +19,7 @@ BUILDERS = {
     "condensed_membership": "fedaudit.attacks.condensed.condensed_membership.Tracer",
     "prototype_membership": "fedaudit.attacks.prototypes.prototype_membership.Tracer",
     "prototype_difference": "fedaudit.attacks.prototypes.prototype_difference.measure_pairs",
-    "loss_threshold": "fedaudit.attacks.models._membership.ModelTrials",
+    "loss_threshold": "fedaudit.attacks.evaluation.model_membership.ModelTrials",
 }
 
 

@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation.example_gradients import score_per_image
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
+from fedaudit.attacks.evaluation.model_trials import ANOTHER, SHUFFLED, taught
+from fedaudit.attacks.evaluation.scores import log_probability
+from fedaudit.attacks.evaluation.targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.models._gradients import score_per_image
-from fedaudit.attacks.models._membership import ModelMembership, Scorer
-from fedaudit.attacks.models._scores import log_probability
-from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
-from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
 from fedaudit.attacks.models.lira import Lira
 from fedaudit.attacks.models.output_scores import Confidence, Entropy, LossThreshold
 from fedaudit.attacks.models.rmia import Rmia

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedaudit.attacks.models._scores import (
+from fedaudit.attacks.evaluation.scores import (
     lira_offline,
     lira_online,
     log_probability,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.prototypes._weights import prototypes
+from fedaudit.attacks.evaluation.sources import prototypes
 from fedaudit.attacks.prototypes.grnn import GRNN, build_generator, total_variation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.prototypes._weights import compute_change, weighting
+from fedaudit.attacks.evaluation.sources import compute_change, weighting
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 

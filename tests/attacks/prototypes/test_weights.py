@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedaudit.attacks.prototypes._weights import global_model, made_with, prototypes, samples_behind
+from fedaudit.attacks.evaluation.sources import global_model, made_with, prototypes, samples_behind
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World

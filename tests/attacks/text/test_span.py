@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.text._span import (
+from fedaudit.attacks.evaluation.span import (
     MapChange,
     RowSpace,
     compute_span,

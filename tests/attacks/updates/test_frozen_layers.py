@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation.gradients import Update, updates
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates._gradients import Update, updates
 from fedaudit.attacks.updates.frozen_layers import (
     FrozenLayers,
     GradientScorer,

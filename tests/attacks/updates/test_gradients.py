@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import spatial
 
-from fedaudit.attacks.prototypes._weights import uploads
-from fedaudit.attacks.updates._gradients import Imitation, cosine_distance, labels, squared_distance, updates
+from fedaudit.attacks.evaluation.gradients import Imitation, cosine_distance, labels, squared_distance, updates
+from fedaudit.attacks.evaluation.sources import uploads
 from fedaudit.attacks.updates.inverting_gradients import roughness
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted, gradient

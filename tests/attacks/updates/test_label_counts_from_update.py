@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from fedaudit.attacks.evaluation.label_sets import f1
+from fedaudit.attacks.evaluation.last_layer import head_updates
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates._head import head_updates
-from fedaudit.attacks.updates._label_sets import f1
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

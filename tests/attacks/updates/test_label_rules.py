@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, softmax
 
-from fedaudit.attacks.counts._counts import spread
-from fedaudit.attacks.updates._label_rules import llg, present, proportions, select_far_rows
+from fedaudit.attacks.evaluation.count_evidence import spread
+from fedaudit.attacks.evaluation.label_rules import llg, present, proportions, select_far_rows
 from tests.attacks.world import Net, digits
 
 X, Y = map(torch.from_numpy, digits())

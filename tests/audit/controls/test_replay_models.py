@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.model_trials import taught
 from fedaudit.attacks.evidence import UNPROTECTED
-from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab, Replays, Visit, find_received_message

@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.models._trials import taught
+from fedaudit.attacks.evaluation.model_trials import taught
 from fedaudit.attacks.models.relayed_model import RelayedModel
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase

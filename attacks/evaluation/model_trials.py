@@ -42,10 +42,10 @@ from fedaudit.attacks.evaluation.membership import (
     halves,
     name_non_members,
 )
+from fedaudit.attacks.evaluation.scores import Mask
+from fedaudit.attacks.evaluation.targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
-from fedaudit.attacks.models._scores import Mask
-from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
 

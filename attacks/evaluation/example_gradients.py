@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Architecture, Floats, Images
 from fedaudit.attacks.evaluation.decoder import find_device
-from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.fl.runtime.shared_weights import find_shared_names
 
 MOST = 2e7  # gradient entries in memory at a time

@@ -7,7 +7,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from fedaudit.attacks.attack import Architecture, Floats, Images
-from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.evaluation.targets import Target
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

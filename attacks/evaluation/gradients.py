@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation import sources as weights
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
+from fedaudit.attacks.evaluation.label_rules import llg
+from fedaudit.attacks.evaluation.last_layer import head_names
+from fedaudit.attacks.evaluation.sources import global_model
 from fedaudit.attacks.evaluation.sums import count_clients, find_kind, number_of
 from fedaudit.attacks.evidence import is_replay
-from fedaudit.attacks.prototypes import _weights as weights
-from fedaudit.attacks.prototypes._weights import global_model
-from fedaudit.attacks.updates._head import head_names
-from fedaudit.attacks.updates._label_rules import llg
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.shared_weights import find_shared_names

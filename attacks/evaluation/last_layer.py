@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.evaluation import sources as weights
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sources import global_model
 from fedaudit.attacks.evaluation.sums import count_clients, find_kind, number_of
-from fedaudit.attacks.prototypes import _weights as weights
-from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 

@@ -16,10 +16,10 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
+from fedaudit.attacks.evaluation.model_trials import ModelTrials, name_bucket
+from fedaudit.attacks.evaluation.scores import Mask
+from fedaudit.attacks.evaluation.targets import Target, targets
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.models._scores import Mask
-from fedaudit.attacks.models._targets import Target, targets
-from fedaudit.attacks.models._trials import ModelTrials, name_bucket
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples, uploads, weighting
 from fedaudit.attacks.evaluation.sums import count_clients, find_kind, is_share, number_of
 from fedaudit.attacks.evidence import is_replay
-from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads, weighting
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
