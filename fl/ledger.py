@@ -158,5 +158,5 @@ def invalid(release: Release) -> str | None:
 
 def _read_lines(path: Path) -> Iterable[bytes]:
     if not path.is_file():
-        raise UserError(f"no ledger at {path}", hint="run `fedaudit phase simulate` first")
+        raise UserError(f"no ledger at {path}", hint="`fedaudit run CONFIG --phase simulate` writes it")
     return (line for line in path.read_bytes().splitlines() if line)

@@ -431,5 +431,5 @@ class AuditResult(Record):
     def verdict(self) -> DeploymentDecision:
         """The decision; raises UserError for a report of claims alone and for an audit of an older version."""
         if self.decision is None:
-            raise UserError(f"{self.title!r} holds no verdict", hint="run `fedaudit phase score` on its folder")
+            raise UserError(f"{self.title!r} holds no verdict", hint="`fedaudit run RUN --phase score` makes one")
         return self.decision

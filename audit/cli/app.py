@@ -26,7 +26,8 @@ from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.reports.visible import visible, visible_line
 
 RENAMED: Final = {  # the first word of an earlier command -> what it is called now
-    **{name: f"phase {name}" for name in ("simulate", "attack", "account", "score", "report")},
+    **{name: f"run --phase {name}" for name in ("simulate", "attack", "account", "score", "report")},
+    "phase": "run --phase NAME",
     **{name: f"tools {name}" for name in ("list", "doctor", "recorder", "guard", "seal", "shred")},
     "claims": "dp claims",
     "budget": "dp budget RUN`, or without a run `fedaudit dp calibrate",
@@ -68,7 +69,6 @@ def _group(name: str, text: str) -> typer.Typer:
 
 app = _group("fedaudit", "Privacy and robustness audits for federated learning.")
 dp = _group("dp", "Differential privacy: budgets, calibration, claims.")
-phase = _group("phase", "One phase alone: simulate, attack, account, score, report.")
 tools = _group("tools", "Plugins, recorders, installation, signatures, removal of data.")
 
 CONFINED: Final = ContextVar("CONFINED", default=False)  # set by the program that users start
@@ -170,7 +170,7 @@ def reader(
     """A command that opens what others wrote: where a user starts it, it runs confined.
 
     Args:
-        group: Where it is: on top, or in `dp`, `phase` or `tools`.
+        group: Where it is: on top, or in `dp` or `tools`.
         writes: Its arguments that are folders in which it writes.
         files: Its arguments that are files which it writes, whatever their suffix.
         own: Its arguments that are configs of the user.

@@ -11,9 +11,9 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
 Hours = Annotated[float, typer.Option(min=0, help="do not start a training that takes longer here")]
 Workers = Annotated[Optional[str], typer.Option(help="auto, or how many processes; 0: none")]  # noqa: UP045
-OtherConfig = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--config", help="use this config's settings for the phase"),
+OnePhase = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="only this one, once more: simulate, attack, account, matrix, score or report"),
 ]
 Data = Annotated[
     Optional[list[str]],  # noqa: UP045
@@ -29,6 +29,6 @@ def is_run_folder(given: Mapping[str, Any]) -> bool:
 
 
 def locate_run(given: Mapping[str, Any]) -> Path:
-    """Where `run` and `phase simulate` write."""
+    """Where `run` writes."""
     config: Path = given["config"]
     return config if config.is_dir() else given.get("out") or Path("runs") / config.stem

@@ -1,4 +1,4 @@
-"""What `run`, `phase simulate` and `import` have in common: phases into a run folder, and what is said last."""
+"""What `run` and `import` have in common: phases into a run folder, and what is said last."""
 
 import os
 from contextlib import nullcontext
@@ -9,6 +9,7 @@ import typer
 
 from fedaudit.audit.cli.app import say
 from fedaudit.audit.cli.arguments import locate_run
+from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from fedaudit.audit.case.run_folder import RunDir
@@ -40,6 +41,41 @@ def finish_audit(
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun takes any code but 0 for a crash of its job
         raise typer.Exit
     raise typer.Exit(result.verdict.word.exit_code)
+
+
+def repeat_phase(
+    config: Path,
+    name: str,
+    out: Path | None = None,
+    workers: str | None = None,
+    hours: float = 24,
+    data: list[str] | None = None,
+    *,
+    trust: bool = False,
+) -> None:
+    """One phase of a config or a run folder, once more where it is finished; a simulation goes on instead.
+
+    Raises UserError where there is no such phase, and for all but a simulation where there is no run folder.
+    """
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.ending import describe_accuracy
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.phases.execute import execute
+    from fedaudit.audit.phases.plan import IMPORT, phases
+
+    folder = None if name == "simulate" else RunDir.open(locate_run({"config": config, "out": out}))
+    settings = load_settings(config, workers, data, trust=trust)
+    known = [p.name for p in phases(settings.case) if p is not IMPORT]
+    if name not in known:
+        raise UserError(f"--phase must be one of {', '.join(known)}, got {name}", hint="leave it out to run all")
+    if folder is None:
+        folder = run_phases(config, out, settings, [name], hours)
+        say(describe_accuracy(folder.history()))
+        say(f"run folder: {folder.path}")
+        return
+    with progress() as report_progress:
+        execute(folder, settings, [name], report_progress, skip_finished=False)
+    say(f"{name}: done, {folder.path}")
 
 
 def load_settings(path: Path, workers: str | None, data: list[str] | None, *, trust: bool) -> "Config":

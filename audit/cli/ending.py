@@ -44,7 +44,7 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
 
 
 def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:
-    """What `fedaudit phase simulate` says last: accuracy after the last evaluated round, and the best."""
+    """What `fedaudit run --phase simulate` says last: accuracy after the last evaluated round, and the best."""
     measured = {int(r["round"]): float(r["accuracy"]) for r in history if r.get("accuracy") is not None}
     if not measured:
         return f"{fmt.plural(len(history), 'round')}; no accuracy: the method has no model that everybody shares"

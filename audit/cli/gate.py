@@ -141,7 +141,8 @@ def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: 
         yield NOT_REPLAYED
     names = ", ".join(review.others or review.reports)
     if review.others:
-        yield f"{names}: not what this audit is written as here; `fedaudit phase report` writes your own"
+        mine = "`fedaudit run RUN --phase report` writes your own"
+        yield f"{names}: not what this audit is written as here; {mine}"
     elif names and review.others is None:
         yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
     elif names:

@@ -15,9 +15,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, phase, reader, say, tools
+from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, reader, say, tools
 from fedaudit.audit.cli.app import app as app
-from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_run_folder, locate_run
+from fedaudit.audit.cli.arguments import (
+    ConfigFile,
+    Data,
+    Hours,
+    OnePhase,
+    Out,
+    Trust,
+    Workers,
+    is_run_folder,
+    locate_run,
+)
 from fedaudit.audit.settings import consent
 from fedaudit.fl.runtime.children import without_working_directory
 from fedaudit.fl.runtime.machine import own_process
@@ -48,6 +58,7 @@ def run(
     out: Out = None,
     workers: Workers = None,
     hours: Hours = 24,
+    phase: OnePhase = None,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -56,9 +67,12 @@ def run(
     Simulate (or go on with an imported folder), attack, account, score, report.
     Exit code 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
-    from fedaudit.audit.cli.audit import finish_audit
+    from fedaudit.audit.cli.audit import finish_audit, repeat_phase
 
-    finish_audit(config, out, workers, hours, data, trust=trust)
+    if phase is None:
+        finish_audit(config, out, workers, hours, data, trust=trust)
+    else:
+        repeat_phase(config, phase, out, workers, hours, data, trust=trust)
 
 
 @reader(own=["config"], keeps=True)
@@ -81,9 +95,9 @@ def demo(out: Annotated[Path, typer.Option(help="run folder")] = Path("runs/demo
 
 
 # Each adds its commands; `--help` lists them in this order.
-for _module in ("bring", "review", "read", "search", "privacy", "phases", "tools", "seal", "shred", "guard"):
+for _module in ("bring", "review", "read", "search", "privacy", "tools", "seal", "shred", "annex", "guard"):
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
-for _group in (dp, phase, tools):
+for _group in (dp, tools):
     app.add_typer(_group)
 
 

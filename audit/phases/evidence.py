@@ -59,7 +59,7 @@ class EvidenceFolder:
         if other := sorted(found.keys() ^ set(catalog.names("checks"))):
             raise UserError(
                 f"{path} is not of the checks that are made here: {other[0]} is on one side alone",
-                hint="run `fedaudit phase attack` again",
+                hint="`fedaudit run RUN --phase attack` makes it again",
             )
         return Checked(
             results=[r for name in sorted(found) for r in found[name].results],

@@ -108,13 +108,13 @@ def _check_inputs(folder: Path, record: Mapping[str, Any], resolved: Mapping[str
         if entry is None or entry["seconds"] is None:
             raise UserError(
                 f"{what} needs a finished {name} phase in {folder}",
-                hint=f"run `fedaudit {name}` first, or `fedaudit run`",
+                hint=f"`fedaudit run RUN --phase {name}` runs it, and without --phase all that is left",
             )
         now = phase(name).settings(resolved)
         if found := difference(entry["settings"], now):
             raise UserError(
                 f"{folder}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
-                hint=f"run `fedaudit {name}` again first",
+                hint=f"`fedaudit run RUN --phase {name}` runs it again",
             )
         chain.same_settings(folder, chain.read_chain(folder), name, now)
 

@@ -13,7 +13,7 @@ def read_result(folder: Path) -> AuditResult:
     """audit.json of a run, validated; what another version says besides is left out."""
     audit = folder / "audit.json"
     if not audit.exists():
-        raise UserError(f"no audit.json in {folder}", hint="run `fedaudit phase score` first")
+        raise UserError(f"no audit.json in {folder}", hint="`fedaudit run RUN --phase score` writes it")
     try:
         data = audit.read_bytes()
         parse_json(data)  # a key that stands twice
@@ -22,7 +22,7 @@ def read_result(folder: Path) -> AuditResult:
         lines = str(error).splitlines()
         raise UserError(
             f"{audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
-            hint="run `fedaudit phase score` again",
+            hint="`fedaudit run RUN --phase score` makes it again",
         ) from error
 
 
@@ -36,5 +36,7 @@ def read_policy(folder: Path) -> GradingPolicy:
     run = RunDir(folder)
     found = run.read(run.policy, GradingPolicy)
     if found.decision is None or found.questions is None or found.panel is None:
-        raise UserError(f"{run.policy} is not a whole policy", hint="run `fedaudit phase score` again")
+        raise UserError(
+            f"{run.policy} is not a whole policy", hint="`fedaudit run RUN --phase score` makes it again"
+        )
     return found

@@ -139,8 +139,8 @@ class Scoring:
         raise UserError(
             f"{self._run.audit} does not follow from the evidence and the policy: {found.key} differs"
             f"{'' if is_ours else '; it was scored by other code than yours'}",
-            hint="do not decide from it; ask for the folder that the run left, or run `fedaudit phase score` "
-            "again",
+            hint="do not decide from it; ask for the folder that the run left, or score it again: "
+            f"`fedaudit run {self._run.path} --phase score`",
         )
 
     def derive(self) -> AuditResult:

@@ -2,7 +2,7 @@
 
 A report goes further than the data it is about. So pictures and names stay out of it, out of audit.json and of
 every export, unless everybody has the data already. What is withheld is counted and named by its digest;
-`fedaudit phase report RUN --annex` puts it into a file of its own, for those who may see it.
+`fedaudit tools annex` puts it into a file of its own, for those who may see it.
 """
 
 import re

@@ -86,7 +86,7 @@ def _read_evidence(file: Mapping[str, Any]) -> list[Evidence]:
         where = ".".join(map(str, first["loc"]))
         raise UserError(
             f"the evidence of {file['name']} cannot be read: entry {where}: {first['msg']}",
-            hint="run `fedaudit phase attack` again",
+            hint="`fedaudit run RUN --phase attack` makes it again",
         ) from error
 
 

@@ -256,7 +256,8 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(
-            f"no {MANIFEST} in {folder}", hint="run `fedaudit phase simulate`, or see docs/artifact-format.md"
+            f"no {MANIFEST} in {folder}",
+            hint="run `fedaudit run CONFIG --phase simulate`, or see docs/artifact-format.md",
         )
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), start=1):

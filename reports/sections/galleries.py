@@ -16,7 +16,7 @@ class Galleries(Section):
             blocks.append(
                 Paragraph(
                     f"{plural(count, 'picture')} of people's data, and of what attacks drew of it, are withheld. "
-                    "The run folder keeps them; `fedaudit phase report RUN --annex annex.html` writes them to a "
+                    "The run folder keeps them; `fedaudit tools annex RUN annex.html` writes them to a "
                     "file of their own."
                 )
             )

@@ -191,17 +191,21 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
 
 
 FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
-    "phases that are no JSON": ({"phases_json": "{"}, "phase account", "phases.json is damaged"),
-    "phases of another shape": ({"phases_json": "[1]"}, "phase account", "damaged: Input should be an object"),
-    "unknown phase": ({"phases_json": '{"x": {}}'}, "phase account", "damaged: x.started: Field required"),
-    "simulation unfinished": ({"phases_json": "{}"}, "phase account", "needs a finished simulate"),
-    "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "phase account", "line 1 is not a release"),
+    "phases that are no JSON": ({"phases_json": "{"}, "run --phase account", "phases.json is damaged"),
+    "phases of another shape": (
+        {"phases_json": "[1]"},
+        "run --phase account",
+        "damaged: Input should be an object",
+    ),
+    "unknown phase": ({"phases_json": '{"x": {}}'}, "run --phase account", "damaged: x.started: Field required"),
+    "simulation unfinished": ({"phases_json": "{}"}, "run --phase account", "needs a finished simulate"),
+    "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "run --phase account", "line 1 is not a release"),
     "ledger with a NaN": (
         {
             "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
             '"mechanism": "gaussian", "noise_std": NaN, "sensitivity": 1.0}\n'
         },
-        "phase account",
+        "run --phase account",
         "noise_std must be a finite number",
     ),
     "ledger with an unknown mechanism": (
@@ -209,11 +213,11 @@ FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
             "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
             '"mechanism": "magic", "noise_std": 1.0, "sensitivity": 1.0}\n'
         },
-        "phase account",
+        "run --phase account",
         "mechanism must be one of none, gaussian",
     ),
     "no attack yet": ({}, "check", "is not a finished run: its attack phase did not end"),
-    "config without a method": ({"config_yaml": "seed: 1"}, "phase account", "federation is missing"),
+    "config without a method": ({"config_yaml": "seed: 1"}, "run --phase account", "federation is missing"),
 }
 
 
@@ -234,8 +238,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
     (tmp_path / "c.yaml").write_text(TEXT)
-    refused(["phase", "attack", str(tmp_path / "absent")], "no run folder")
-    refused(["phase", "attack", str(tmp_path / "other")], "is not a run folder")
+    refused(["run", str(tmp_path / "absent"), "--phase", "attack"], "no run folder")
+    refused(["run", str(tmp_path / "other"), "--phase", "attack"], "is not a run folder")
     config = str(tmp_path / "c.yaml")
     refused(["run", config, "--out", str(tmp_path / "file")], "is a file, not a run folder")
     refused(["run", config, "--out", str(tmp_path / "other")], "holds 'thesis.txt'")
@@ -249,14 +253,14 @@ def test_a_received_folder_does_not_decide_what_code_runs(tmp_path: Path) -> Non
     config.write_text(config.read_text().replace("sections: []", "sections: ['owned:X']"))
     assert "owned:X" in config.read_text()
     for command in ("attack", "account", "score", "report"):
-        done = RUNNER.invoke(app, ["phase", command, str(folder)])
+        done = RUNNER.invoke(app, ["run", str(folder), "--phase", command])
         assert done.exit_code == 2 and "would run here" in done.stderr and "--trust-plugins" in done.stderr
     assert "owned" not in sys.modules and not Path("owned").exists()
 
 
 def test_trusting_a_folder_runs_its_phases(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
-    result = RUNNER.invoke(app, ["phase", "account", str(folder), "--trust-plugins"])
+    result = RUNNER.invoke(app, ["run", str(folder), "--phase", "account", "--trust-plugins"])
     assert result.exit_code == 0, result.output
     budgets = json.loads((folder / "evidence" / "budgets.json").read_text())
     assert [b["epsilon_upper"] for b in budgets] == [float("inf")] * 3  # nothing accounted is no bound
@@ -267,7 +271,7 @@ def test_other_settings_are_refused_by_key_and_both_values(tmp_path: Path) -> No
     other = tmp_path / "other.yaml"
     other.write_text(TEXT.replace("clients: 4", "clients: 5"))
     phrase = "was made with federation.clients: 4, the config says 5"
-    refused(["phase", "account", str(folder), "--config", str(other)], phrase, "--out")
+    refused(["run", str(other), "--phase", "account", "--out", str(folder)], phrase, "--out")
     refused(["run", str(other), "--out", str(folder)], phrase)
 
 

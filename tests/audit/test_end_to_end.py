@@ -139,7 +139,7 @@ workers: 0
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(SMALL.replace("METHOD", "rebafl").replace("workers: 0", "workers: 2"))
-    command = [sys.executable, "-m", "fedaudit", "phase", "simulate", str(config), "--out"]
+    command = [sys.executable, "-m", "fedaudit", "run", str(config), "--phase", "simulate", "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], cwd=ROOT, check=True, timeout=120)
     killer = KILLER.format(root=str(ROOT), config=str(config), out=str(tmp_path / "killed"))
     killed = subprocess.run([sys.executable, "-c", killer], cwd=ROOT, timeout=120, check=False)
@@ -161,7 +161,7 @@ def dying(self, round, message, sender, reference):
     return uplink(self, round, message, sender, reference)
 wire.Wire.uplink = dying
 from fedaudit.audit.cli.main import app
-app(["phase", "simulate", {config!r}, "--out", {out!r}])
+app(["run", {config!r}, "--phase", "simulate", "--out", {out!r}])
 """
 
 MINE = """

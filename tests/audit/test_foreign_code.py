@@ -20,7 +20,7 @@ from tests.audit.tiny import TEXT
 RUNNER = CliRunner()
 PLAIN = "federation: {dataset: digits, clients: 4}\nmethod: {name: fedavg, rounds: 2}\nworkers: 0\n"
 EVIL = "open('owned', 'w').close()\nclass Evil: pass\n"
-PHASES = ("phase attack", "phase account", "phase score", "phase report")
+PHASES = ("run --phase attack", "run --phase account", "run --phase score", "run --phase report")
 COMMANDS = (*PHASES, "check", "compare", "dp budget")
 
 

@@ -436,7 +436,7 @@ def test_a_command_on_the_processor_hides_devices_from_itself(tmp_path: Path) ->
         "method: {name: fedavg, rounds: 1, local_epochs: 1}\ndevice: cpu\nworkers: 0\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "phase", "simulate", "c.yaml"],
+        [sys.executable, "-c", COMMAND, "run", "c.yaml", "--phase", "simulate"],
         cwd=tmp_path,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"},
         capture_output=True,

@@ -35,8 +35,8 @@ record: {rounds: all}
 attacks: [example_numbers]
 noise_audit: {play: false}
 """
-GROUPS = dict.fromkeys(("simulate", "attack", "account", "score", "report"), ("phase",)) | {"budget": ("dp",)}
-GROUPS |= {"seal": ("tools",), "shred": ("tools",)}
+GROUPS = {"budget": ("dp",), "seal": ("tools",), "shred": ("tools",)}
+PHASES = ("simulate", "attack", "account", "score", "report")
 COMMANDS = (
     *("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate"),
     *("explain", "sealed", "seal", "shred"),
@@ -282,7 +282,9 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
     name = case["command"]
     arguments = [name, "target"]
     if name in ("run", "simulate"):
-        arguments = [name, "target/config.yaml", "--out", "target"]
+        arguments = ["run", "target/config.yaml", "--out", "target"]
+    elif name in PHASES:
+        arguments = ["run", "target"]
     elif name == "compare":
         arguments = [name, "target", "target"]
     elif name == "explain":
@@ -293,6 +295,9 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
         arguments = [name, "target", "--key", str(_bases() / "terms" / "sealer.pem")]
     elif name == "sealed":
         arguments = ["verify", "target", "--key", str(_bases() / "terms" / "sealer.pub.pem")]
+
+    if name in PHASES:
+        arguments += ["--phase", name]
 
     def act() -> None:
         if case["sealed"]:

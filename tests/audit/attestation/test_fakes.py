@@ -363,7 +363,7 @@ def test_a_false_verdict_is_printed_by_no_command_and_in_no_report(folder: Path)
     sealed_again(folder, "score")
     for command in (
         ["run", str(folder)],
-        ["phase", "report", str(folder)],
+        ["run", str(folder), "--phase", "report"],
         ["check", str(folder)],
         ["verify", str(folder)],
         ["explain", "example_numbers", "--run", str(folder)],

@@ -57,7 +57,7 @@ def audited(made: Received, tmp_path: Path) -> Received:
     return Path(shutil.copytree(made[0], tmp_path / "received")), made[1]
 
 
-@pytest.mark.parametrize("name", ["check", "verify", "phase score", "phase attack"])
+@pytest.mark.parametrize("name", ["check", "verify", "run --phase score", "run --phase attack"])
 def test_a_folders_config_reads_no_data_of_its_own_choice(name: str, audited: Received) -> None:
     run, data = audited
     done = RUNNER.invoke(app, [*name.split(), str(run)])

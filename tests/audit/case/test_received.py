@@ -85,7 +85,14 @@ def test_what_is_no_plain_file_is_refused_wherever_it_lies(strange: str, tmp_pat
         kept = path.read_bytes() if path.exists() else None
         path.unlink(missing_ok=True)
         make(path)
-        for command in ("phase attack", "phase score", "phase report", "check", "verify", "dp budget"):
+        for command in (
+            "run --phase attack",
+            "run --phase score",
+            "run --phase report",
+            "check",
+            "verify",
+            "dp budget",
+        ):
             refused([*command.split(), str(folder)], phrase)
         path.unlink()
         if kept is not None:

@@ -66,7 +66,7 @@ def test_the_command_prints_one_line_a_row(runs: Path) -> None:
 
 
 def test_what_is_no_finished_run_is_refused_in_one_sentence_with_a_hint(runs: Path) -> None:
-    fedaudit("phase", "simulate", runs / "plain.yaml", "--out", runs / "half")
+    fedaudit("run", runs / "plain.yaml", "--phase", "simulate", "--out", runs / "half")
     for folder, says in (
         (runs / "none", "no run folder"),
         (runs, "not a run folder"),

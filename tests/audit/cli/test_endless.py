@@ -32,7 +32,7 @@ def forecast(folder: Path, rounds: int) -> Forecast:
     return Forecast(load(write(folder, rounds)).require_simulated())
 
 
-@pytest.mark.parametrize("command", ["run", "phase simulate"])
+@pytest.mark.parametrize("command", ["run", "run --phase simulate"])
 def test_a_training_of_weeks_is_not_started_unasked(command: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = RUNNER.invoke(app, [*command.split(), str(write(tmp_path, 900_000)), "--out", str(out)])

@@ -93,7 +93,7 @@ def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = F
             os.dup2(log.fileno(), 2)
             try:
                 if ranks:
-                    simulate = ["-m", "fedaudit", "phase", "simulate", str(path), "--out", str(out)]
+                    simulate = ["-m", "fedaudit", "run", str(path), "--phase", "simulate", "--out", str(out)]
                     command = [*TORCHRUN, str(ranks), *simulate]
                     if subprocess.run([*command, "--workers", "torchrun"]).returncode:
                         os._exit(9)

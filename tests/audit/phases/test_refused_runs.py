@@ -100,7 +100,7 @@ def test_the_corrected_config_runs_by_the_same_command(
 @pytest.mark.parametrize(
     "words",
     [
-        ["phase", "simulate", "mine.yml"],
+        ["run", "mine.yml", "--phase", "simulate"],
         ["harden", "mine.yml"],
         ["sweep", "mine.yml", "--method", "fedprox", "--method", "feddyn", "--seeds", "2"],
         ["run", "mine.yml", "--out", "new/deep/run"],

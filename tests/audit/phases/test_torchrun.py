@@ -23,7 +23,7 @@ from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.kills import config
 
 ROOT = Path(__file__).parents[3]
-SIMULATE = ("-m", "fedaudit", "phase", "simulate")
+SIMULATE = ("-m", "fedaudit", "run", "--phase", "simulate")
 JOB = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # torchrun shows a traceback of its own; ours would name a file of ours (.venv may lie in the same folder).
 OURS = re.compile(rf'File "{re.escape(str(ROOT))}/(attacks|audit|fl|reports)/')

@@ -81,7 +81,7 @@ def test_a_second_run_repeats_nothing_and_a_lost_variant_is_made_again(
     broken = tmp_path / "out" / "variants" / "secure"
     for name in ("audit.json", "phases.json"):
         (broken / name).unlink()
-    again = CliRunner().invoke(app, ["phase", "score", str(tmp_path / "out"), "--trust-plugins"])
+    again = CliRunner().invoke(app, ["run", str(tmp_path / "out"), "--phase", "score", "--trust-plugins"])
     assert again.exit_code == 0, again.output
     result = AuditResult.model_validate_json((tmp_path / "out" / "audit.json").read_bytes())
     assert [r.finished for r in result.alternatives] == [True, True, False]

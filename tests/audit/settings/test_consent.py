@@ -74,7 +74,7 @@ OF_CONFIGS = (
     ["show"],
     ["plan"],
     ["run", "--out", "o"],
-    ["phase", "simulate", "--out", "o"],
+    ["run", "--phase", "simulate", "--out", "o"],
     ["harden", "--out", "o"],
 )
 
@@ -86,16 +86,16 @@ def test_no_config_runs_code_without_a_word_whatever_lies_beside_it(
 ) -> None:
     if has_run:
         make_run_folder(folder, tmp_path)
-    words = [*command[:2], str(folder / "config.yaml"), *command[2:]] if command[0] == "phase" else None
-    words = words or [command[0], str(folder / "config.yaml"), *command[1:]]
-    done = RUNNER.invoke(app, words)
+    done = RUNNER.invoke(app, [command[0], str(folder / "config.yaml"), *command[1:]])
     assert done.exit_code == 2 and f"{folder / 'theirs.py'} would run here" in done.stderr, done.output
     line = done.stderr.splitlines()[-1]
     assert line == f"fedaudit tools trust {foreign.digest_code(folder / 'theirs.py')}"
     assert not mark.exists() and "theirs" not in sys.modules
 
 
-@pytest.mark.parametrize("command", ["run", "phase attack", "phase account", "phase score", "phase report"])
+@pytest.mark.parametrize(
+    "command", ["run", *(f"run --phase {name}" for name in ("attack", "account", "score", "report"))]
+)
 def test_no_folder_runs_code_without_a_word(command: str, folder: Path, tmp_path: Path, mark: Path) -> None:
     make_run_folder(folder, tmp_path)
     done = RUNNER.invoke(app, [*command.split(), str(folder)])

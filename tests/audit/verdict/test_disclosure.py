@@ -159,11 +159,11 @@ def test_a_node_cannot_be_called_so_that_the_report_says_something_else(whole: A
 def test_what_is_withheld_goes_into_a_file_of_its_own(private: Made, tmp_path: Path) -> None:
     run, data = private
     annex, before = tmp_path / "annex.html", (run.path / "report.html").read_bytes()
-    done = RUNNER.invoke(app, ["phase", "report", str(run.path), "--annex", str(annex), "--data", f"npz={data}"])
+    done = RUNNER.invoke(app, ["tools", "annex", str(run.path), str(annex), "--data", f"npz={data}"])
     assert done.exit_code == 0, done.output
     assert annex.read_text().count("data:image/png") > 10
     assert (run.path / "report.html").read_bytes() == before
-    done = RUNNER.invoke(app, ["phase", "report", str(run.path), "--annex", str(tmp_path / "annex.pdf")])
+    done = RUNNER.invoke(app, ["tools", "annex", str(run.path), str(tmp_path / "annex.pdf")])
     assert done.exit_code == 2 and "hint: " in done.stderr
 
 
