@@ -23,7 +23,7 @@ from fedaudit.audit.case.digests import of_value, timeless
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, PluginSpec
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.audit.verdict.terms import select_demonstrated
+from fedaudit.audit.verdict.policy import select_demonstrated
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 SHA256 = r"^[0-9a-f]{64}$"

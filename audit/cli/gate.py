@@ -17,8 +17,7 @@ from fedaudit.audit.phases.load import parse_data
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
+from fedaudit.audit.verdict.policy import Terms, accept_cells, find_known, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Severity

@@ -24,10 +24,9 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
-from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import list_questions
-from fedaudit.audit.verdict.scene import Scene, list_twins
+from fedaudit.audit.verdict.scene import Scene, is_about, list_twins
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard

@@ -20,8 +20,8 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.verdict.attempts import name_finding
 from fedaudit.audit.verdict.questions import Shown
+from fedaudit.audit.verdict.scene import name_finding
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed

@@ -15,10 +15,9 @@ from fedaudit.audit.robustness.rule_questions import list_rule_questions
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings
-from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands, GradingPolicy, Panel
 from fedaudit.audit.verdict.questions import Answered, Lacking, answer_questions, list_lacking, list_questions
-from fedaudit.audit.verdict.scene import Answers, Scene
+from fedaudit.audit.verdict.scene import Answers, Attempt, Scene, gather_attempts
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind

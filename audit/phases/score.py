@@ -46,21 +46,21 @@ from fedaudit.audit.robustness.matrix_findings import grade, list_matrix_finding
 from fedaudit.audit.robustness.rule_questions import answer_rule_questions
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
-from fedaudit.audit.verdict.attempts import name_finding
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.findings import (
     describe_attack,
+    join_leaks,
     list_figures,
     list_galleries,
     list_texts,
     list_unverified_claims,
     write_headline,
 )
-from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.questions import Answered, answer_questions, list_questions
+from fedaudit.audit.verdict.scene import name_finding
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.audit.verdict.trade_offs import AS_AUDITED, Option, compare_options, summarise_recommendation
 from fedaudit.fl import ledger

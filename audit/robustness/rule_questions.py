@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.verdict.findings import bound_excess
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.severity import SLACK, rate
-from fedaudit.audit.verdict.statistics import bound_excess
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import Absence, Difference

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedaudit.attacks import stats
-from fedaudit.audit.verdict.statistics import clear
+from fedaudit.audit.verdict.findings import clear
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers

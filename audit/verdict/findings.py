@@ -1,26 +1,29 @@
-"""What attacks left under evidence/ as subjects to judge, their figures and images, and the headline."""
+"""Findings of attacks, from what they left under evidence/: words, figures and images, and the headline.
+
+One leak is one finding: attacks that show the same leak stand below the one that shows it most.
+"""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import Evidence, is_replay
+from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict import figures
-from fedaudit.audit.verdict.accusations import compute_accusations
-from fedaudit.audit.verdict.attempts import OUTCOMES, name_finding
 from fedaudit.audit.verdict.people import UNLIKE
 from fedaudit.audit.verdict.questions import Shown
-from fedaudit.audit.verdict.statistics import clear
+from fedaudit.audit.verdict.scene import OUTCOMES, name_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Cell, count_allowed
 from fedaudit.reports.result import (
+    Accusation,
     Figure,
     Finding,
     Gallery,
@@ -276,3 +279,76 @@ def list_unverified_claims(files: Sequence[Mapping[str, Any]]) -> list[Unverifie
         for file in files
         if file["status"] == "unverified" or file.get("assertions")
     ]
+
+
+# one leak: single people stand in what is read; an attribute, or who sent a message, is another
+ONE_LEAK = frozenset({Harm.RECORD, Harm.RECONSTRUCTION, Harm.MEMBERSHIP, Harm.DIFFUSE})
+
+
+def join_leaks(findings: Sequence[Finding]) -> None:
+    """Name in every demonstrated finding of an attack those that show the same leak.
+
+    It is the same where one party reads the same kinds of messages and both attacks hit single people. The
+    severest leads; exports, counts and waivers know it alone.
+    """
+    leaks: dict[Hashable, list[Finding]] = {}
+    for f in findings:
+        if f.is_demonstrated and f.source == "attack" and f.harm in ONE_LEAK and f.threat is not None:
+            leaks.setdefault((f.threat.position, f.threat.conduct, frozenset(f.artifacts)), []).append(f)
+    for same in leaks.values():
+        leading, *others = worst_first(same)
+        leading.shown_by = [f.id for f in others]
+        for finding in others:
+            finding.part_of = leading.id
+
+
+RATES = {"tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
+
+
+def compute_accusations(evidence: Sequence[Evidence], prior: float | None) -> list[Accusation]:
+    """For every rate of recognised members: the chance that who is accused of being one is one.
+
+    prior * TPR / (prior * TPR + (1 - prior) * FPR), with the ends of the interval of TPR; nothing without a
+    declared prior, the share of members among the adversary's candidates.
+    """
+    if prior is None:
+        return []
+    accusations = []
+    for e in evidence:
+        if e.measure in RATES and e.control == "none":
+            fpr = RATES[e.measure]
+            low, high = e.interval or (0.0, 0.0)
+            ends = (_apply_bayes(low, fpr, prior), _apply_bayes(high, fpr, prior)) if e.interval else None
+            right = _apply_bayes(e.value, fpr, prior)
+            accusations.append(
+                Accusation(measure=e.measure, place=e.place, prior=prior, right=right, interval=ends)
+            )
+    return accusations
+
+
+def _apply_bayes(tpr: float, fpr: float, prior: float) -> float:
+    return prior * tpr / (prior * tpr + (1 - prior) * fpr)
+
+
+def clear(e: Evidence) -> bool:
+    """Whether it beats every baseline, with the whole interval; not without an interval, or without baselines."""
+    if e.interval is None or not math.isfinite(e.value) or not e.baselines:
+        return False
+    return all(bound_excess(e, b)[0] > 0 for b in e.baselines)
+
+
+def bound_excess(e: Evidence, b: Baseline) -> tuple[float, float]:
+    """Both ends of the distance from one baseline; higher is worse for people.
+
+    The two intervals are combined as independent estimates (MOVER: Zou, Donner. Stat. Med. 27, 2008, eq. 3).
+    Raises ValueError without an interval.
+    """
+    if e.interval is None:
+        raise ValueError(f"{e.measure} has no interval")
+    sign = 1.0 if e.higher_is_worse else -1.0
+    low, high = sorted(sign * end for end in e.interval)
+    value, blind = sign * e.value, sign * b.value
+    least, most = sorted(sign * end for end in b.interval or (b.value, b.value))
+    down, up = max(0.0, value - low), max(0.0, high - value)
+    near, far = max(0.0, blind - least), max(0.0, most - blind)
+    return value - blind - math.hypot(down, far), value - blind + math.hypot(up, near)

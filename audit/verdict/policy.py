@@ -2,17 +2,19 @@
 
 No attack is graded by it: how many people an attack hit is counted (audit/verdict/people.py), and what is seen or
 proved carries its own severity, which a policy may override. Files lie in audit/policy/; a config may name
-another by path.
+another by path. Beside it stand the terms of a reviewer, who may move the bar, accept findings and open questions
+by name, hold a run against an earlier one, and require attacks; both go through the one decider.
 """
 
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -23,7 +25,8 @@ from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import Finding, PolicyLine, Severity
+from fedaudit.reports.questions import Cell, State
+from fedaudit.reports.result import AuditResult, Finding, PolicyLine, Severity
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 
 MOST_TOLERABLE = 0.05  # of people, or answers, in any policy
@@ -302,3 +305,52 @@ def _read(path: Path) -> GradingPolicy:
             "`facts`, as audit/policy/default.yaml does",
         )
     return validate(GradingPolicy, data, path)
+
+
+AnyCell = TypeVar("AnyCell", bound=Cell)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a reviewer adds to the policy; by default nothing."""
+
+    fail_on: Severity | None = None  # the lowest severity that forbids a deployment; None: as the policy says
+    # id of a finding or an open question -> who answers for it, until when and why
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    known: Sequence[str] = ()  # ids of findings that the baseline has, no milder
+    unmet: Sequence[str] = ()  # requirements that were not met, as sentences
+    refused: Sequence[str] = ()  # waivers that do not count, as sentences
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the reviewer adds anything."""
+        return any(vars(self).values())
+
+    def forgives(self, finding: Finding) -> bool:
+        """Whether a finding does not forbid a deployment, although it was demonstrated."""
+        return finding.id in self.accepted or finding.id in self.known
+
+
+NO_TERMS = Terms()
+
+
+def accept_cells(cells: Sequence[AnyCell], terms: Terms) -> list[AnyCell]:
+    """The same, with what was accepted of those that are not clear."""
+    return [
+        c.model_copy(update={"accepted": terms.accepted[c.id]})
+        if c.state is not State.CLEAR and c.id in terms.accepted
+        else c
+        for c in cells
+    ]
+
+
+def select_demonstrated(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that were seen to work, each leak once."""
+    return [f for f in findings if f.is_demonstrated]
+
+
+def find_known(result: AuditResult, baseline: AuditResult | None) -> list[str]:
+    """Ids of demonstrated findings that the baseline has as well, no milder."""
+    before = [f for f in baseline.findings if f.severity.rank] if baseline else []
+    ranks = {f.id: f.severity.rank for f in before}  # of all: what leads a leak now may not have led it then
+    return [f.id for f in select_demonstrated(result.findings) if ranks.get(f.id, -1) >= f.severity.rank]

@@ -20,13 +20,11 @@ from typing import NamedTuple
 
 from fedaudit.audit.checks._check import ENOUGH
 from fedaudit.audit.observer.reach import Reach, Rounds
-from fedaudit.audit.verdict.attempts import Attempt, is_about
-from fedaudit.audit.verdict.exact import find_exact
 from fedaudit.audit.verdict.people import PeopleBound, bound_people, count_allowed_in_group, share_alpha
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.privacy_answers import PrivacyLimit, limit_by_privacy, mention_declared
-from fedaudit.audit.verdict.scene import Answers, Reading, Scene, describe_rounds, list_twins
+from fedaudit.audit.verdict.scene import Answers, Attempt, Reading, Scene, describe_rounds, is_about, list_twins
 from fedaudit.audit.verdict.severity import rate_people
+from fedaudit.audit.verdict.without_attacks import PrivacyLimit, find_exact, limit_by_privacy, mention_declared
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Harm, Position
 from fedaudit.reports import format as fmt

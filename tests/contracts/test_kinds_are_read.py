@@ -3,7 +3,7 @@
 import pytest
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.aims import FAMILIES, find_family, list_aims
+from fedaudit.audit.verdict.taxonomy import FAMILIES, find_family, list_aims
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim

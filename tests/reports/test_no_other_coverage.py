@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.limits import list_limits, list_unanswered
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.scene import Attempt
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.reports import format as fmt
 from fedaudit.reports.document import compose

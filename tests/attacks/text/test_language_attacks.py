@@ -17,7 +17,7 @@ from fedaudit.attacks.text.canary_exposure import CanaryExposure, bound_few, bou
 from fedaudit.attacks.text.regurgitation import Regurgitation
 from fedaudit.attacks.text.sequence_membership import SequenceLoss, SequenceReference
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.verdict.aims import list_aims
+from fedaudit.audit.verdict.taxonomy import list_aims
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim

@@ -9,8 +9,7 @@ import pytest
 from fedaudit.audit.attestation.reviewer_files import apply_waivers, read_waivers
 from fedaudit.audit.cli.ending import explain_finding
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, accept_cells
+from fedaudit.audit.verdict.policy import Terms, accept_cells, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.decision import Word

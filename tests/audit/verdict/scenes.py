@@ -7,10 +7,9 @@ from fedaudit.attacks.attack import Card
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
 from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import answer_questions, list_questions
-from fedaudit.audit.verdict.scene import Answers, Scene
+from fedaudit.audit.verdict.scene import Answers, Attempt, Scene
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.method import Card as MethodCard

@@ -3,7 +3,7 @@
 import pytest
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.audit.verdict.accusations import compute_accusations
+from fedaudit.audit.verdict.findings import compute_accusations
 
 
 def tpr(value: float) -> Evidence:

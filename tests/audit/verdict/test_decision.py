@@ -11,8 +11,7 @@ import yaml
 from fedaudit.audit.noise_audit.findings import list_refuted_bounds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, accept_cells, find_known
+from fedaudit.audit.verdict.policy import Terms, accept_cells, find_known, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm, Position
 from fedaudit.reports.bound import PrivacyBound, Status

@@ -10,11 +10,10 @@ import pytest
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.findings import describe_attack, describe_evidence, write_headline
+from fedaudit.audit.verdict.findings import clear, describe_attack, describe_evidence, write_headline
 from fedaudit.audit.verdict.people import UNLIKE, PeopleBound
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Shown
-from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
 from fedaudit.reports.questions import State

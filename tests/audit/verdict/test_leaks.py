@@ -8,9 +8,8 @@ import pytest
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.leaks import ONE_LEAK, join_leaks
-from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import find_known, select_demonstrated
+from fedaudit.audit.verdict.findings import ONE_LEAK, join_leaks
+from fedaudit.audit.verdict.policy import find_known, load_policy, select_demonstrated
 from fedaudit.fl.threats.threat import Harm, Position, ThreatModel
 from fedaudit.reports.document import compose
 from fedaudit.reports.questions import State

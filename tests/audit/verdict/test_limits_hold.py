@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
-from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.people import bound_below, list_baselines
-from fedaudit.audit.verdict.scene import Answers
+from fedaudit.audit.verdict.scene import Answers, Attempt
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.bound import PrivacyBound, Status

@@ -11,10 +11,9 @@ import pytest
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
 from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, observed_rounds, read_traffic
-from fedaudit.audit.verdict.aims import FAMILIES, find_family, list_aims
-from fedaudit.audit.verdict.attempts import Attempt, is_about
 from fedaudit.audit.verdict.questions import answer_questions, list_questions
-from fedaudit.audit.verdict.scene import Answers, describe_rounds
+from fedaudit.audit.verdict.scene import Answers, Attempt, describe_rounds, is_about
+from fedaudit.audit.verdict.taxonomy import FAMILIES, find_family, list_aims
 from fedaudit.fl.artifact import FROM_CLIENTS, Channel
 from fedaudit.fl.kinds import NUMBERS, Kind, Modality, Row, Tells
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
