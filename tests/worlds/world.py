@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -40,8 +41,7 @@ class Truth(NamedTuple):
 
 RUNS = Truth(True)
 READY = "ready*"  # with conditions or without
-BOUNDED = ("clear *", "bounded *")
-ACCUSED = ("not_ready", "exposed *", "hit *", "contradicted *", "refuted *", "unread *")
+TELLS_NOT = ("cannot_tell",)
 
 
 def refused(*naming: str) -> Truth:
@@ -71,15 +71,21 @@ class World:
     wrong: str = ""  # why an audit of it is known to say what is false; a test of it fails once it does not
 
 
-def simulated(**config: Any) -> Callable[[Path], Sequence[Command]]:
-    """A federation that a config describes; what is not written in it is small and quick.
+Examples = tuple[Any, Any]
 
-    Where the word FOLDER stands in a text of it, the world's own folder is put.
-    """
+
+def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Callable[[Path], Sequence[Command]]:
+    """A federation that a config describes, of examples in a file of arrays where `data` gives some."""
 
     def bring(folder: Path) -> Sequence[Command]:
-        path = folder / "mine.yaml"
-        path.write_text(yaml.safe_dump(SMALL | config).replace("FOLDER", str(folder)))
+        path, given = folder / "mine.yaml", dict(config)
+        if data:
+            x, y = data()
+            cut = len(x) * 4 // 5
+            np.savez(folder / "mine.npz", x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:])
+            named = {"dataset": {"name": "npz", "path": str(folder / "mine.npz")}}
+            given["federation"] = {**config["federation"], **named}
+        path.write_text(yaml.safe_dump(SMALL | given))
         return [["plan", str(path)], ["run", str(path), "--out", str(folder / OUT)]]
 
     return bring
