@@ -22,9 +22,10 @@ import fedaudit as fa
 from fedaudit.audit.cli.main import app
 from fedaudit.reports.decision import EXIT_CODES, Word
 
+# Nobody honest is told these, nor what a library says of its own
 NEVER = re.compile(
-    r"unexpected|Traceback|no part of fedaudit|\b[A-Z]\w*(Error|Exception)\b"
-)  # nobody honest is told
+    r"unexpected|Traceback|no part of fedaudit|not a file in the archive|\b[A-Z]\w*(Error|Exception)\b"
+)
 OUT = "out"  # the run folder of a world, in its own
 RUNNER = CliRunner()
 
@@ -115,7 +116,13 @@ def recorded(
     return bring
 
 
-SMALL: Mapping[str, Any] = {"seed": 7, "budget": {"minutes": 0.1}, "report": ["json", "html"], "workers": 0}
+SMALL: Mapping[str, Any] = {
+    "seed": 7,
+    "budget": {"minutes": 0.1},
+    "variants": [],
+    "report": ["json", "html"],
+    "workers": 0,
+}
 
 
 class Refused(NamedTuple):
@@ -131,8 +138,10 @@ def check_command(command: Command) -> Refused | None:
     if done.exit_code in EXIT_CODES.values():
         assert not NEVER.search(done.output), done.output
         return None
-    lines = done.stderr.strip().splitlines()
+    told = done.stderr.strip().splitlines()
+    steps, lines = told[:-2], told[-2:]
     assert done.exit_code == 2 and len(lines) == 2, f"{done.exit_code}: {done.stderr or done.exception!r}"
+    assert all(re.match(r"\w+: ", line) for line in steps), done.stderr
     assert lines[0].startswith("error: ") and lines[1].startswith("  hint: "), done.stderr
     return Refused(lines[0].removeprefix("error: "), lines[1].removeprefix("  hint: "))
 
@@ -212,7 +221,7 @@ def attacks_of(out: Path) -> Iterator[tuple[str, str, str]]:
 
 
 class Judged(NamedTuple):
-    """right: nothing false was said; open: nor anything of what could be answered; wrong: something false."""
+    """right: nothing false was said; open: nor what could be answered; wrong: something false."""
 
     word: Literal["right", "open", "wrong"]
     why: str
@@ -222,12 +231,19 @@ def judge(world: World, folder: Path) -> Judged:
     """Audit a world in a folder."""
     try:
         if refusal := carry_out(world.bring(folder), world.truth):
-            return Judged("open" if world.truth.runs else "right", f"refused: {refusal.said}")
+            return Judged("open" if world.truth.answers else "right", f"refused: {refusal.said}")
         share = check_folder(folder / OUT, world.truth)
     except AssertionError as error:
         return Judged("wrong", str(error))
     word: Literal["right", "open"] = "right" if share >= world.truth.answers else "open"
     return Judged(word, f"{share:.0%} of required questions answered")
+
+
+def check_world(world: World, folder: Path, record: Callable[[str, object], None]) -> None:
+    """Nothing false is said of a world; `record` keeps how it was judged, for the summary."""
+    judged = judge(world, folder)
+    record("judged", tuple(judged))
+    assert judged.word != "wrong", judged.why
 
 
 def cases(worlds: Mapping[str, World]) -> list[Any]:
