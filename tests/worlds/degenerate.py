@@ -248,6 +248,14 @@ SIMULATED: dict[str, World] = {
         ),
         either("prototype", "least", false=(READY, "exposed *", "hit *")),
     ),
+    "prototypes of which none is sent": World(
+        audit(
+            method={"name": "rebafl"},
+            attacks="auto",
+            protections=[{"name": "prototype_threshold", "least": 100_000}],
+        ),
+        runs(false=(READY, "hit prototype_membership", "hit lookup", "hit count_recovery", "hit class_list")),
+    ),
     "a method whose models are withheld": World(
         audit(protections=[{"name": "withhold", "kinds": ["local_model"]}]), refused("local_model", "withhold")
     ),

@@ -26,6 +26,7 @@ from tests.audit.importing.inboxes import (
     federate,
     record,
     record_truth,
+    start,
     to_state,
     write_message,
 )
@@ -160,8 +161,11 @@ def constant(rounds: list[Round], final: State) -> tuple[list[Round], State]:
     return [Round(rounds[0].before, sent[0]), Round(flat, sent[1])], flat
 
 
-def silent(rounds: list[Round], final: State) -> tuple[list[Round], State]:
-    return [Round(rounds[0].before, []) for _ in rounds], rounds[0].before
+def silence(folder: Path) -> None:
+    """Models were sent, and nobody answered; the truth has examples of the auditor's own alone."""
+    first = start(nets.Mlp)
+    record(folder, [Round(first, []), Round(first, [])], first)
+    record_truth(folder, [], digits(CLIENTS)[1])
 
 
 def one_round_in_part(rounds: list[Round], final: State) -> tuple[list[Round], State]:
@@ -459,7 +463,7 @@ RECORDED: dict[str, World] = {
         of(alone), runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*"))
     ),
     "recorded: nobody answers": World(
-        world(play=silent, truth=False),
+        of(silence),
         either(
             "answer", "client", "upload", false=(READY, "clear *", "exposed *", "hit *", *HONEST), says=TELLS_NOT
         ),

@@ -24,7 +24,7 @@ from fedaudit.reports.decision import EXIT_CODES, Word
 
 # Nobody honest is told these, nor what a library says of its own
 NEVER = re.compile(
-    r"unexpected|Traceback|no part of fedaudit|not a file in the archive|\b[A-Z]\w*(Error|Exception)\b"
+    r"unexpected|Traceback|no part of fedaudit|not a file in the archive|U\+000A|\b[A-Z]\w*(Error|Exception)\b"
 )
 OUT = "out"  # the run folder of a world, in its own
 RUNNER = CliRunner()
