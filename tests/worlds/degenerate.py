@@ -256,6 +256,9 @@ SIMULATED: dict[str, World] = {
         ),
         runs(false=(READY, "hit prototype_membership", "hit lookup", "hit count_recovery", "hit class_list")),
     ),
+    "clients that share no example": World(
+        audit(federation=sized(1, 2, 2, 2), method={"name": "data_sharing"}, attacks="auto"), runs(false=(READY,))
+    ),
     "a method whose models are withheld": World(
         audit(protections=[{"name": "withhold", "kinds": ["local_model"]}]), refused("local_model", "withhold")
     ),

@@ -497,6 +497,10 @@ RECORDED: dict[str, World] = {
         ),
         either("logit", "output", "classes", false=(*UNTRIED, *HONEST)),
     ),
+    "recorded: examples of another shape than the network takes": World(
+        world({"title": "Large", "examples": {"classes": ["even", "odd"], "shape": [1, 28, 28]}}, truth=False),
+        refused("shape"),
+    ),
     "frozen layers": World(
         world(model="tests.worlds.degenerate_records:FrozenBody", make=FrozenBody),
         runs(false=(*UNTRIED, *HONEST)),

@@ -26,6 +26,9 @@ from fedaudit.reports.decision import EXIT_CODES, Word
 NEVER = re.compile(
     r"unexpected|Traceback|no part of fedaudit|not a file in the archive|U\+000A|\b[A-Z]\w*(Error|Exception)\b"
 )
+# What is no text of a page, and what no reader can do anything with
+TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]+>", re.DOTALL)
+UNDEFINED = re.compile(r"\b(nan|inf)\b")
 OUT = "out"  # the run folder of a world, in its own
 RUNNER = CliRunner()
 
@@ -79,15 +82,17 @@ def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Call
     """A federation that a config describes, of examples in a file of arrays where `data` gives some."""
 
     def bring(folder: Path) -> Sequence[Command]:
-        path, given = folder / "mine.yaml", dict(config)
+        path, given, copies = folder / "mine.yaml", dict(config), list[str]()
         if data:
             x, y = data()
             cut = len(x) * 4 // 5
             np.savez(folder / "mine.npz", x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:])
             named = {"dataset": {"name": "npz", "path": str(folder / "mine.npz")}}
             given["federation"] = {**config["federation"], **named}
+            copies = ["--data", f"npz={folder / 'mine.npz'}"]
         path.write_text(yaml.safe_dump(SMALL | given))
-        return [["plan", str(path)], ["run", str(path), "--out", str(folder / OUT)]]
+        out = str(folder / OUT)
+        return [["plan", str(path)], ["run", str(path), "--out", out], ["check", out, *copies]]
 
     return bring
 
@@ -103,15 +108,16 @@ def recorded(
     def bring(folder: Path) -> Sequence[Command]:
         write(folder)
         (folder / "audit.yaml").write_text(yaml.safe_dump(SMALL | config))
-        command = ["import", str(folder / "inbox"), "--out", str(folder / OUT), "--trust-plugins"]
+        out = str(folder / OUT)
+        command, check = ["import", str(folder / "inbox"), "--out", out, "--trust-plugins"], ["check", out]
         command += ["--config", str(folder / "audit.yaml")]
         if (folder / "truth").is_dir():
             command += ["--truth", str(folder / "truth")]
         if subject is None:
-            return [[*command, *(("--model", model) if model else ())]]
+            return [[*command, *(("--model", model) if model else ())], check]
         (folder / "subject.yaml").write_text(yaml.safe_dump({**subject, **({"model": model} if model else {})}))
-        run = ["run", str(folder / OUT), "--trust-plugins"]
-        return [[*command, "--subject", str(folder / "subject.yaml")], run]
+        run = ["run", out, "--trust-plugins"]
+        return [[*command, "--subject", str(folder / "subject.yaml")], run, check]
 
     return bring
 
@@ -190,14 +196,17 @@ def check_folder(out: Path, truth: Truth) -> float:
     """What a run folder says is not false; the share of required questions that it answers."""
     written = (out / "audit.json").read_text()
     assert not NEVER.search(written), NEVER.search(written)
-    audit = json.loads(written)
+    audit = json.loads(written, parse_constant=refuse_constant)
     words, decision = words_of(audit), Word(audit["decision"]["word"])
     false = sorted(w for w in words if any(fnmatchcase(w, pattern) for pattern in truth.false))
     assert not false, f"says what is false: {', '.join(false)}: {audit['decision']['sentence']}"
     missing = [p for p in truth.says if not any(fnmatchcase(w, p) for w in words)]
     assert not missing, f"does not say {', '.join(missing)}, but {', '.join(sorted(words))}"
     if (page := out / "report.html").is_file():
-        assert decision.words in page.read_text(), f"page 1 does not say {decision.words!r}"
+        text = TAGS.sub(" ", page.read_text())
+        assert decision.words in text, f"page 1 does not say {decision.words!r}"
+        undefined = UNDEFINED.search(text)
+        assert not undefined, f"a page says {text[undefined.start() - 80 : undefined.end() + 20]!r}"
     required = [q for q in audit["questions"] if q["required"] and not q["accepted"]]
     asked = [q for q in required if q["state"] == "open"]
     assert not asked or decision is not Word.READY, f"ready, and open are {', '.join(q['id'] for q in asked)}"
@@ -209,6 +218,10 @@ def check_folder(out: Path, truth: Truth) -> float:
         assert status != "failed", f"{name} failed: {reason}"
         assert status == "ran" or reason, f"{name}: {status} without a reason"
     return 1 - len(asked) / len(required) if required else 0.0
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"audit.json has the number {name}")
 
 
 def attacks_of(out: Path) -> Iterator[tuple[str, str, str]]:
