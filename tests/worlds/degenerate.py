@@ -259,6 +259,9 @@ SIMULATED: dict[str, World] = {
     "clients that share no example": World(
         audit(federation=sized(1, 2, 2, 2), method={"name": "data_sharing"}, attacks="auto"), runs(false=(READY,))
     ),
+    "counts that are sent before any model": World(
+        audit(method={"name": "astraea"}, attacks="auto"), runs(false=(READY,))
+    ),
     "a method whose models are withheld": World(
         audit(protections=[{"name": "withhold", "kinds": ["local_model"]}]), refused("local_model", "withhold")
     ),
