@@ -288,9 +288,7 @@ SIMULATED: dict[str, World] = {
     # The sum of one upload is that upload
     "secure sums of one client": World(
         audit(federation={"clients": 1}, protections=["secure_aggregation"], attacks="auto"),
-        either(
-            "secure", "sum", "one client", "clients", false=(READY, "clear *.server", "bounded membership.server")
-        ),
+        either("secure", "sum", "one client", "clients", false=(READY,)),
     ),
     "secure sums of one client that holds anything": World(
         audit(federation=sized(100, 0, 0), protections=["secure_aggregation"], attacks="auto"),
@@ -304,7 +302,12 @@ SIMULATED: dict[str, World] = {
         either("reply_loss", "lost", false=(READY, "clear *", "exposed *", "hit *"), says=TELLS_NOT),
     ),
     "the noise of one client": World(
-        audit(federation={"clients": 1}, protections=[{"name": "central_dp", "noise_multiplier": 1.0}]),
+        audit(
+            federation={"clients": 1},
+            method={"weighting": "uniform"},
+            protections=[{"name": "central_dp", "noise_multiplier": 1.0}],
+            attacks="auto",
+        ),
         either("central_dp", "clients", "expected", false=(READY, "refuted *", "hit *", "exposed *.client")),
     ),
     "private steps on one example each": World(
