@@ -355,6 +355,7 @@ UNTRIED = (
     "bounded reconstruction.*",
 )
 HONEST = ("contradicted *", "refuted *")
+NO_COPY = (*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")  # nobody's record is sent
 NOBODY = (
     "exposed exact_record.*",
     "exposed reconstruction.*",
@@ -444,17 +445,11 @@ RECORDED: dict[str, World] = {
         beside("client:records", note=text_of),
         runs(false=(*UNTRIED, *HONEST), says=("exposed exact_record.server", "hit hidden_images")),
     ),
-    "a text of no person": World(
-        beside("client:records", note=TEXT),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
+    "a text of no person": World(beside("client:records", note=TEXT), runs(false=NO_COPY)),
     # A pickle is listed and stays open
     "a pickle": World(
         beside("client:records", state=np.frombuffer(pickle.dumps({"x": [1, 2, 3]}), np.uint8)),
-        runs(
-            false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images"),
-            says=("open exact_record.server",),
-        ),
+        runs(false=NO_COPY, says=("open exact_record.server",)),
     ),
     "an array of no numbers": World(
         beside("client:records", cache=np.zeros((0, 4), np.float32)), runs(false=(*UNTRIED, *HONEST))
@@ -462,17 +457,10 @@ RECORDED: dict[str, World] = {
     "a number without an axis": World(
         beside("client:records", step=np.float32(3)), runs(false=(*UNTRIED, *HONEST))
     ),
-    "true and false": World(
-        beside("client:records", mask=np.arange(64) % 3 == 0),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
-    "zeros in bytes": World(
-        beside("client:records", padding=np.zeros(4096, np.uint8)),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
+    "true and false": World(beside("client:records", mask=np.arange(64) % 3 == 0), runs(false=NO_COPY)),
+    "zeros in bytes": World(beside("client:records", padding=np.zeros(4096, np.uint8)), runs(false=NO_COPY)),
     "numbers that are not finite beside the model": World(
-        beside("client:records", metric=np.array([np.nan, np.inf, 1.0])),
-        either("finite", false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
+        beside("client:records", metric=np.array([np.nan, np.inf, 1.0])), either("finite", false=NO_COPY)
     ),
     "complex numbers": World(of(spectrum), either("complex", "C64", "type", false=(*UNTRIED, *HONEST))),
     "models in bf16": World(rewritten(cast(torch.bfloat16)), runs(false=(*UNTRIED, *HONEST, "unread *"))),
@@ -523,9 +511,7 @@ RECORDED: dict[str, World] = {
     # One number of a person stands in every message
     "recorded: a table of one column": World(
         of(one_column, model="tests.worlds.degenerate_records:Column"),
-        either(
-            "column", "table", "shape", false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")
-        ),
+        either("column", "table", "shape", false=NO_COPY),
     ),
     "frozen layers": World(
         world(model="tests.worlds.degenerate_records:FrozenBody", make=FrozenBody),

@@ -39,11 +39,10 @@ def score(change: Any) -> Any:
 def test_scores_that_are_all_equal_tell_nobody_apart() -> None:
     rows = score(lambda weights: weights.zero_())().evidence.to_dicts()
     assert {r["value"] for r in rows if r["measure"] == "auc"} == {0.5}
-    assert {r["value"] for r in rows if r["measure"].startswith("tpr")} == {0.0}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_model_whose_weights_are_not_finite_is_refused_in_a_sentence(value: float) -> None:
-    with pytest.raises(fa.UserError, match="finite|NaN") as refused:
+    with pytest.raises(fa.UserError, match=r"finite|NaN") as refused:
         score(lambda weights: weights.fill_(value))()
     assert refused.value.hint
