@@ -189,13 +189,11 @@ def _explain_failures() -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        if isinstance(error, KeyError) and isinstance(kind := error.args[0], Kind):
-            raise UserError(
-                f"when the client made this, it had been sent nothing of {kind.words} that was recorded",
-                hint="what it sends is then not read by playing",
-            ) from error
+        missing = [kind for kind in error.args if isinstance(kind, Kind)] if isinstance(error, KeyError) else []
         raise UserError(
-            f"the client's code fails on other images ({type(error).__name__}: {quote_error(error)})",
+            f"when the client made this, it had been sent nothing of {missing[0].words} that was recorded"
+            if missing
+            else f"the client's code fails on other images ({type(error).__name__}: {quote_error(error)})",
             hint="what it sends is then not read by playing",
         ) from error
 
