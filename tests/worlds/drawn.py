@@ -20,8 +20,9 @@ from tests.worlds.degenerate import audit, digits, sized
 from tests.worlds.degenerate_records import UNTRIED, of
 from tests.worlds.world import READY, World, either, runs
 
-# Of generators, whose training takes minutes, and of texts
-SLOW = {"fedlora", "ffa_lora", "flora", "hetlora", "gandalf", "sda_fl", "private_fl_gan", "feddpgan"}
+# Of generators and condensed images, whose planted leaks take minutes whatever the budget, and of texts
+SLOW = {"feddc_condense", "gandalf", "sda_fl", "private_fl_gan", "feddpgan"}
+SLOW |= {"fedlora", "ffa_lora", "flora", "hetlora"}
 COUNT = 9  # of each of two kinds; together a fifth of the degenerate worlds
 SEED = int(os.environ.get("SEED") or datetime.now(UTC).strftime("%Y%m%d"))
 METHODS = [name for name in plugin.names("fedaudit.fl.methods") if name not in SLOW]
