@@ -23,7 +23,7 @@ from tests.worlds.world import READY, World, either, runs
 # Of generators and condensed images, whose planted leaks take minutes whatever the budget, and of texts
 SLOW = {"feddc_condense", "gandalf", "sda_fl", "private_fl_gan", "feddpgan"}
 SLOW |= {"fedlora", "ffa_lora", "flora", "hetlora"}
-COUNT = 9  # of each of two kinds; together a fifth of the degenerate worlds
+COUNT = 12  # of each of two kinds; together a fifth of what is judged
 SEED = int(os.environ.get("SEED") or datetime.now(UTC).strftime("%Y%m%d"))
 METHODS = [name for name in plugin.names("fedaudit.fl.methods") if name not in SLOW]
 LETTERS = "abzÅßøéñčŁДяφ東京ع 0123456789._-()'"
