@@ -27,7 +27,7 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.cipher import NoiseGenerator
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
@@ -180,14 +180,20 @@ def _join(data: Data, holdings: Sequence[Images]) -> Data:
 
 @contextmanager
 def _explain_failures() -> Iterator[None]:
-    """What a method's own code raises on images that no client of the run has, as a sentence."""
+    """What a method's own code raises on images that no client of the run has, as a sentence.
+
+    A message may have been made before its sender had the model: what is played then lacks what the code reads.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
+        missing = [kind for kind in error.args if isinstance(kind, Kind)] if isinstance(error, KeyError) else []
         raise UserError(
-            f"the client's code fails on other images ({type(error).__name__}: {read_message(error)})",
+            f"when the client made this, it had been sent nothing of {missing[0].words} that was recorded"
+            if missing
+            else f"the client's code fails on other images ({type(error).__name__}: {quote_error(error)})",
             hint="what it sends is then not read by playing",
         ) from error
 

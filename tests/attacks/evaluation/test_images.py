@@ -13,6 +13,11 @@ def pair(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return a, np.clip(a + 0.2 * rng.normal(size=shape), 0, 1).astype(np.float32)
 
 
+def test_no_examples_have_rows_as_well() -> None:
+    assert images.to_rows(np.zeros((0, 1, 8, 8))).shape == (0, 64)
+    assert images.to_rows(np.arange(6).reshape(2, 3, 1)).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 @pytest.mark.parametrize(
     ("shape", "side"),
     [((3, 1, 28, 28), 7), ((2, 3, 32, 32), 7), ((2, 1, 25, 25), 7), ((2, 1, 8, 8), 7), ((2, 1, 6, 9), 5)],

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save
+from safetensors.torch import load
+from safetensors.torch import save as save_tensors
 
 from fedaudit.audit.attestation.completeness import check_files
 from fedaudit.audit.case.messages import read_arrivals
@@ -168,6 +170,19 @@ def test_an_odd_message_is_set_aside_and_named_and_the_others_are_taken_in(name:
 def test_what_can_be_read_is_read_however_unusual(name: str, tmp_path: Path) -> None:
     found = take(tmp_path, write(tmp_path, FINE[name]))[2]
     assert found.unread == [] and found.messages == 12
+
+
+def test_a_type_that_numpy_has_not_is_measured_as_it_lies_there(tmp_path: Path) -> None:
+    inbox = write(tmp_path, lambda message: None)
+    told = [*lines(inbox)]
+    for line in (line for line in told if "message" in line):
+        file = inbox / f"{line['message']}.safetensors"
+        short = {n: v.bfloat16() if v.is_floating_point() else v for n, v in load(file.read_bytes()).items()}
+        file.write_bytes(save_tensors(short))
+        line["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (inbox / MANIFEST).write_text("".join(json.dumps(line) + "\n" for line in told))
+    run = take(tmp_path, inbox)[0]
+    assert [*check_files(run.path, [*lines(run.artifacts)])] == []
 
 
 @pytest.mark.parametrize(

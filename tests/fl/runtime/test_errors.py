@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.settings.errors import locate_errors
-from fedaudit.fl.runtime.errors import UserError, describe_unexpected, find_place
+from fedaudit.fl.runtime.errors import UserError, describe_unexpected, find_place, quote_error
 from fedaudit.fl.runtime.shared_pipe import make_portable
 
 
@@ -21,6 +21,11 @@ class Wordless(UserError):
 class Bare(UserError):
     def __init__(self) -> None:
         Exception.__init__(self)
+
+
+def test_an_error_is_quoted_in_one_line_and_without_its_hint() -> None:
+    assert quote_error(UserError("x is 3, expected 2", hint="write 2")) == "x is 3, expected 2"
+    assert quote_error(RuntimeError("shapes differ\n  at layer 2")) == "shapes differ at layer 2"
 
 
 @pytest.mark.parametrize("kind", [Wordless, Bare])
