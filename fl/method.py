@@ -36,27 +36,6 @@ from fedaudit.fl.threats.rehearsal import Job
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
 from fedaudit.fl.wire.protection import Message, Payload
 
-_RENAMED = {  # hooks, from their old names to those they have
-    "initial": "initialise",
-    "candidates": "choose_candidates",
-    "download": "broadcast",
-    "personal": "send_to",
-    "server": "combine",
-    "averaged": "average_models",
-    "weight": "average_models",
-    "weigh": "average_models",
-    "served": "get_model",
-    "own_models": "get_client_models",
-    "evaluated": "prepare_evaluation",
-    "network": "build_network",
-    "client": "train",
-    "constants": "compute_constants",
-    "epochs": "count_epochs",
-    "trains": "is_trainable",
-    "is_trained": "is_trainable",
-    "cost": "estimate_cost",
-    "reference": "get_reference",
-}
 Owned = Iterator[tuple[int, State]]  # models with their owners
 
 
@@ -262,15 +241,6 @@ class RoundMethod(ServerSide, ClientSide, Method):
     @settings
     class Config(LocalConfig):
         pass
-
-    def __init_subclass__(cls) -> None:
-        """Refuse a hook by its old name, which nobody would call: the method would be FedAvg unnoticed."""
-        super().__init_subclass__()
-        for old in (name for name in vars(cls) if name in _RENAMED):
-            raise UserError(
-                f"{cls.__name__} has a function {old}, and this hook of a method is called {_RENAMED[old]} now",
-                hint="rename it; fl/README.md lists all hooks",
-            )
 
     def open(self, federation: Federation) -> None:
         """Before the first round: check the settings, and tell server and workers of the model."""

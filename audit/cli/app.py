@@ -25,23 +25,9 @@ from fedaudit.fl.runtime.errors import UserError, describe_unexpected
 from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.reports.visible import visible, visible_line
 
-RENAMED: Final = {  # the first word of an earlier command -> what it is called now
-    **{name: f"run --phase {name}" for name in ("simulate", "attack", "account", "score", "report")},
-    "phase": "run --phase NAME",
-    **{name: f"tools {name}" for name in ("list", "doctor", "recorder", "guard", "seal", "shred")},
-    "claims": "dp claims",
-    "budget": "dp budget RUN`, or without a run `fedaudit dp calibrate",
-}
-
 
 class Commands(TyperGroup):
-    """The commands of one level; a name that was given up ends in a sentence with the new one."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if self.name == "fedaudit" and args and args[0] in RENAMED:
-            say(f"error: `fedaudit {args[0]}` is now `fedaudit {RENAMED[args[0]]}`", err=True)
-            raise typer.Exit(2)
-        return super().resolve_command(ctx, args)
+    """The commands of one level; a value that cannot be read is a sentence."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -13,13 +13,6 @@ from fedaudit.fl.runtime.settings import check_settings, fields
 
 M = TypeVar("M", bound=BaseModel)
 
-RENAMED = {  # keys of configs that were written for earlier versions
-    "dp_audit": (
-        "noise_audit",
-        "its settings are play and confidence; `noise_audit: {play: false}` leaves it out",
-    )
-}
-
 
 def validate(model: type[M], data: Any, where: Path | str) -> M:
     """`data` as a `model`; raises UserError for the first thing wrong. `where`: the file, or whose data it is."""
@@ -30,9 +23,6 @@ def validate(model: type[M], data: Any, where: Path | str) -> M:
         keys = fields(_choose_variant(model, {}))
         raise UserError(f"{where} {found}", hint=f"begin with one of: {', '.join(keys)}")
     with locate_errors(where):
-        for old, new in RENAMED.items():
-            if old in data:
-                raise UserError(f"{old} is called {new[0]}", hint=new[1], key=old)
         return check_settings(_choose_variant(model, data), data)
 
 

@@ -1,7 +1,7 @@
 """What a worker holds of a federation: the model, the data and the method, and what everybody was sent."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,20 +13,11 @@ from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.method import ClientSide
 from fedaudit.fl.model import Net, State, head_names
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message
 
 T = TypeVar("T")
-RENAMED = {  # what methods called until 0.1: what they call instead
-    "layers": "inspect, with the function `layers`",
-    "widths": "inspect, with a partial of `Widths.from_shares`",
-    "adapter_scale": "inspect, with the function `find_scale`",
-    "root": "train_on_root",
-    "pooled": "work_on_rows",
-    "received": "work_on_examples",
-}
 
 
 class SiteMemory:
@@ -53,11 +44,6 @@ class SiteMemory:
         self.model: State = {}
         self.initial: State = {}
         self.before: State = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in RENAMED:
-            raise UserError(f"a worker has no {name!r} any more", hint=f"call {RENAMED[name]}")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def names(self, _: None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the parameters, and of those in the head."""

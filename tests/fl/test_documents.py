@@ -13,7 +13,7 @@ import pytest
 
 from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import _RENAMED, ClientSide, Method, RoundMethod, ServerSide
+from fedaudit.fl.method import ClientSide, Method, RoundMethod, ServerSide
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime import plugin
@@ -43,13 +43,6 @@ def test_the_page_lists_every_hook_of_a_method_with_its_signature() -> None:
         functions = [f for f in _tree(contract).body if isinstance(f, ast.FunctionDef)]
         hooks = [_signature(f) for f in functions if not f.name.startswith("_")]
         assert sorted(hooks) == sorted(listed) and len(hooks) <= 12, contract.__name__
-
-
-def test_a_hook_by_its_old_name_is_refused_and_not_ignored() -> None:
-    with pytest.raises(UserError, match="has a function server, and this hook of a method is called combine now"):
-        type("Mine", (FedAvg,), {"server": FedAvg.combine})
-    now = {hook for contract in (ServerSide, ClientSide, RoundMethod) for hook in vars(contract)}
-    assert {*_RENAMED.values()} <= now and not now & _RENAMED.keys()
 
 
 def _tree(cls: type) -> ast.ClassDef:

@@ -10,7 +10,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedaudit.audit.cli.app import RENAMED
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.tools import PluginKind
 from fedaudit.audit.settings.catalog import SHELVES
@@ -46,14 +45,6 @@ def test_help_fits_on_one_screen_and_cuts_no_sentence(group: str) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 80
     assert "..." not in done.stdout.replace("[ARGS]...", ""), done.stdout
-
-
-@pytest.mark.parametrize("name", RENAMED)
-def test_a_command_that_was_renamed_ends_in_one_sentence_with_its_new_name(name: str) -> None:
-    done = RUNNER.invoke(app, [name, "runs/x", "--help"])
-    assert done.exit_code == 2 and done.stdout == "" and done.stderr.count("\n") == 1
-    new = [" ".join(words.partition(" --")[0].split()[1:3]) for words in done.stderr.split("`")[3::2]]
-    assert new and set(new) <= set(list_commands()), done.stderr
 
 
 def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A worker's site: one way to ask of the network, and a sentence for names that are gone."""
 
 import numpy as np
-import pytest
 import torch
 
 from fedaudit.fl.data.dataset import Data
@@ -9,7 +8,6 @@ from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.families.layers import layers
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.rehearsal import judge_model
 from tests.fl.worlds import TinyNet, data, parts
@@ -39,12 +37,3 @@ def test_a_model_that_diverged_answers_nothing_and_class_0_least_of_all() -> Non
         (torch.zeros(4, 1), 0),
     )
     assert not nothing.turned.any()
-
-
-@pytest.mark.parametrize(("name", "instead"), [("pooled", "work_on_rows"), ("adapter_scale", "find_scale")])
-def test_a_name_that_is_gone_names_its_successor(name: str, instead: str) -> None:
-    with pytest.raises(UserError, match=f"no '{name}' any more") as error:
-        getattr(make_site(), name)
-    assert instead in error.value.hint
-    with pytest.raises(AttributeError):
-        make_site().nothing_of_the_kind  # noqa: B018
