@@ -151,7 +151,7 @@ class GridTap(Grid):  # type: ignore[misc]
             if kind == "global_model":
                 at += _action(group[0]) == EVALUATE
             elif kind == RECORDS:
-                own = self._inbox.list_news(values)
+                own = self._inbox.list_news(values, to)
             if own:
                 self._inbox.message(at, "downlink", "server", seen, {kind: own}, receivers=to)
 
