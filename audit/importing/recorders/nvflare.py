@@ -23,7 +23,6 @@ The order of filters decides what is recorded: add this one last on a client, fi
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
@@ -145,7 +144,7 @@ class Tap(Filter):  # type: ignore[misc]
                 kinds.setdefault(_control(name, up), {}).update(meta.pop(name))
             count = meta.get(MetaKey.NUM_STEPS_CURRENT_ROUND)
             if trains and up and isinstance(count, int | float):
-                kinds["num_steps"] = {"steps": np.int64(meta.pop(MetaKey.NUM_STEPS_CURRENT_ROUND))}
+                kinds["num_steps"] = {"steps": meta.pop(MetaKey.NUM_STEPS_CURRENT_ROUND)}
             others = {f"{prefix}meta.{key}": value for key, value in meta.items()}
             if trains and dxo.data_kind in KINDS:
                 name = prefix.rstrip("/").rpartition("/")[2]
