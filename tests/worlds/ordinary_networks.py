@@ -29,30 +29,10 @@ from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.vision import torchvision
+from tests.worlds.world import READY, RUNS, Truth, either, refused
 
 HERE = "tests.worlds.ordinary_networks"
 IMAGES = 400  # of a world, all parts together
-
-
-class Truth(NamedTuple):
-    """What must come of a world."""
-
-    runs: bool  # whether it may come to its end
-    naming: tuple[str, ...] = ()  # words of which a refusal has one at least; none: it must not be refused
-    false: tuple[str, ...] = ()  # verdicts that would be wrong
-
-
-RUNS = Truth(True)
-
-
-def refused(*naming: str) -> Truth:
-    """It is refused in a sentence that names one of these."""
-    return Truth(False, naming)
-
-
-def either(*naming: str, false: tuple[str, ...] = ()) -> Truth:
-    """It runs, or is refused in a sentence that names one of these."""
-    return Truth(True, naming, false)
 
 
 class Pair(NamedTuple):
@@ -748,7 +728,7 @@ class Locked(Dense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class Network:
     """A network in a federation of digits, and what must come of `run` and of `fa.attack`."""
 
     network: str  # as a config names it, in this module
@@ -783,95 +763,95 @@ NUMBERS = either("float32", "bfloat16", "float64", "dtype", "precision")
 ONE = either("logit", "output", "column")
 BATCH = either("BatchNorm", "normalis", "one example", "batch")
 
-NETWORKS: dict[str, World] = {
-    "BatchNorm1d": World(network="BatchNorm1d", run=RUNS, auto=True),
-    "BatchNorm2d": World(network="BatchNorm2d", run=RUNS, auto=True),
-    "BatchNorm, 21 examples in batches of 20": World(network="BatchNorm1d", run=RUNS, first=21),
-    "BatchNorm, 41 examples in batches of 20": World(network="BatchNorm1d", run=RUNS, first=41),
-    "BatchNorm2d, 21 examples in batches of 20": World(network="BatchNorm2d", run=RUNS, first=21),
-    "BatchNorm, a client with one example": World(network="BatchNorm1d", run=BATCH, attack=RUNS, first=1),
-    "BatchNorm2d, a client with one example": World(network="BatchNorm2d", run=BATCH, attack=RUNS, first=1),
-    "a client with one example": World(network="Dense", run=RUNS, first=1, auto=True),
-    "BatchNorm, batches of one": World(network="BatchNorm1d", run=BATCH, attack=RUNS, method={"batch_size": 1}),
-    "BatchNorm, batches larger than any client": World(
+NETWORKS: dict[str, Network] = {
+    "BatchNorm1d": Network(network="BatchNorm1d", run=RUNS, auto=True),
+    "BatchNorm2d": Network(network="BatchNorm2d", run=RUNS, auto=True),
+    "BatchNorm, 21 examples in batches of 20": Network(network="BatchNorm1d", run=RUNS, first=21),
+    "BatchNorm, 41 examples in batches of 20": Network(network="BatchNorm1d", run=RUNS, first=41),
+    "BatchNorm2d, 21 examples in batches of 20": Network(network="BatchNorm2d", run=RUNS, first=21),
+    "BatchNorm, a client with one example": Network(network="BatchNorm1d", run=BATCH, attack=RUNS, first=1),
+    "BatchNorm2d, a client with one example": Network(network="BatchNorm2d", run=BATCH, attack=RUNS, first=1),
+    "a client with one example": Network(network="Dense", run=RUNS, first=1, auto=True),
+    "BatchNorm, batches of one": Network(network="BatchNorm1d", run=BATCH, attack=RUNS, method={"batch_size": 1}),
+    "BatchNorm, batches larger than any client": Network(
         network="BatchNorm1d", run=RUNS, method={"batch_size": 500}
     ),
-    "BatchNorm with Adam": World(network="BatchNorm1d", run=RUNS, method={"optimiser": "adam"}),
-    "BatchNorm under FedProx": World(network="BatchNorm2d", run=RUNS, method={"name": "fedprox"}),
-    "BatchNorm under SCAFFOLD": World(network="BatchNorm2d", run=RUNS, method={"name": "scaffold"}),
-    "BatchNorm without running statistics": World(network="BatchNormUntracked", run=RUNS),
-    "BatchNorm with cumulative statistics": World(network="BatchNormCumulative", run=RUNS),
-    "BatchNorm without weights": World(network="BatchNormPlain", run=RUNS),
-    "SyncBatchNorm": World(network="SyncBatchNorm", run=RUNS),
-    "LayerNorm": World(network="LayerNorm", run=RUNS),
-    "GroupNorm": World(network="GroupNorm", run=RUNS),
-    "InstanceNorm": World(network="InstanceNorm", run=RUNS),
-    "InstanceNorm with running statistics": World(network="InstanceNormTracked", run=RUNS),
-    "dropout": World(network="Dropout", run=RUNS, auto=True),
-    "dropout of channels": World(network="Dropout2d", run=RUNS),
-    "activations in place": World(network="InplaceReLU", run=RUNS),
-    "lazily made layers": World(network="Lazy", run=either("lazy", "LazyLinear", "first batch", "initialis")),
-    "weight_norm": World(network="WeightNorm", run=RUNS),
-    "weight_norm of old": World(network="OldWeightNorm", run=either("weight_norm", "parametri", "copy")),
-    "weight_norm of the head": World(network="WeightNormHead", run=RUNS),
-    "spectral_norm": World(network="SpectralNorm", run=RUNS, auto=True),
-    "no bias": World(network="NoBias", run=RUNS, auto=True),
-    "more outputs than classes": World(network="ManyOutputs", run=RUNS),
-    "fewer outputs than classes": World(network="FewOutputs", run=refused("output", "classes", "logits")),
-    "one logit": World(network="OneLogit", run=ONE, data=two_classes, auto=True),
-    "one logit without an axis": World(network="OneLogitFlat", run=ONE, data=two_classes),
-    "a layer under two names": World(network="Tied", run=RUNS, auto=True),
-    "a weight of two layers": World(network="TiedWeight", run=RUNS),
-    "outputs in a dataclass": World(network="InDataclass", run=OUTPUTS),
-    "outputs in a tuple": World(network="InTuple", run=OUTPUTS),
-    "outputs in a dict": World(network="InDict", run=OUTPUTS),
-    "bf16": World(network="BFloat16", run=NUMBERS),
-    "bf16 inside": World(network="CastsItself", run=NUMBERS),
-    "float64": World(network="Float64", run=NUMBERS),
-    "autocast": World(network="Autocast", run=RUNS),
-    "a frozen backbone": World(network="FrozenBackbone", run=RUNS, auto=True),
-    "a frozen backbone with BatchNorm": World(network="FrozenBatchNorm", run=RUNS),
-    "an unused layer": World(network="Unused", run=RUNS),
-    "arguments of forward()": World(network="WithArguments", run=RUNS),
-    "buffers of whole numbers": World(network="IntegerBuffers", run=RUNS),
-    "a buffer that counts steps": World(network="Counts", run=RUNS),
-    "a scalar parameter": World(network="ScalarParameter", run=RUNS),
-    "ModuleList and ModuleDict": World(network="Nested", run=RUNS),
-    "no arguments": World(network="WithoutArguments", run=RUNS),
-    "a subclass of Sequential": World(network="OwnSequential", run=RUNS),
-    "the contract, with a setting": World(network="Ours", run=RUNS, setting={"width": 5}),
-    "torchvision's ResNet-18": World(network="ResNet18", run=RUNS, data=larger, attacks=()),
-    "torchvision's ViT": World(network="ViT", run=RUNS, data=colour),
-    "a U-Net": World(network="UNet", run=RUNS),
-    "a class for each pixel": World(network="Mask", run=refused("logits", "output", "[")),
-    "LSTM": World(network="Recurrent", run=RUNS),
-    "GRU": World(network="Gated", run=RUNS),
-    "a transformer": World(network="Attention", run=RUNS),
-    "words": World(
+    "BatchNorm with Adam": Network(network="BatchNorm1d", run=RUNS, method={"optimiser": "adam"}),
+    "BatchNorm under FedProx": Network(network="BatchNorm2d", run=RUNS, method={"name": "fedprox"}),
+    "BatchNorm under SCAFFOLD": Network(network="BatchNorm2d", run=RUNS, method={"name": "scaffold"}),
+    "BatchNorm without running statistics": Network(network="BatchNormUntracked", run=RUNS),
+    "BatchNorm with cumulative statistics": Network(network="BatchNormCumulative", run=RUNS),
+    "BatchNorm without weights": Network(network="BatchNormPlain", run=RUNS),
+    "SyncBatchNorm": Network(network="SyncBatchNorm", run=RUNS),
+    "LayerNorm": Network(network="LayerNorm", run=RUNS),
+    "GroupNorm": Network(network="GroupNorm", run=RUNS),
+    "InstanceNorm": Network(network="InstanceNorm", run=RUNS),
+    "InstanceNorm with running statistics": Network(network="InstanceNormTracked", run=RUNS),
+    "dropout": Network(network="Dropout", run=RUNS, auto=True),
+    "dropout of channels": Network(network="Dropout2d", run=RUNS),
+    "activations in place": Network(network="InplaceReLU", run=RUNS),
+    "lazily made layers": Network(network="Lazy", run=either("lazy", "LazyLinear", "first batch", "initialis")),
+    "weight_norm": Network(network="WeightNorm", run=RUNS),
+    "weight_norm of old": Network(network="OldWeightNorm", run=either("weight_norm", "parametri", "copy")),
+    "weight_norm of the head": Network(network="WeightNormHead", run=RUNS),
+    "spectral_norm": Network(network="SpectralNorm", run=RUNS, auto=True),
+    "no bias": Network(network="NoBias", run=RUNS, auto=True),
+    "more outputs than classes": Network(network="ManyOutputs", run=RUNS),
+    "fewer outputs than classes": Network(network="FewOutputs", run=refused("output", "classes", "logits")),
+    "one logit": Network(network="OneLogit", run=ONE, data=two_classes, auto=True),
+    "one logit without an axis": Network(network="OneLogitFlat", run=ONE, data=two_classes),
+    "a layer under two names": Network(network="Tied", run=RUNS, auto=True),
+    "a weight of two layers": Network(network="TiedWeight", run=RUNS),
+    "outputs in a dataclass": Network(network="InDataclass", run=OUTPUTS),
+    "outputs in a tuple": Network(network="InTuple", run=OUTPUTS),
+    "outputs in a dict": Network(network="InDict", run=OUTPUTS),
+    "bf16": Network(network="BFloat16", run=NUMBERS),
+    "bf16 inside": Network(network="CastsItself", run=NUMBERS),
+    "float64": Network(network="Float64", run=NUMBERS),
+    "autocast": Network(network="Autocast", run=RUNS),
+    "a frozen backbone": Network(network="FrozenBackbone", run=RUNS, auto=True),
+    "a frozen backbone with BatchNorm": Network(network="FrozenBatchNorm", run=RUNS),
+    "an unused layer": Network(network="Unused", run=RUNS),
+    "arguments of forward()": Network(network="WithArguments", run=RUNS),
+    "buffers of whole numbers": Network(network="IntegerBuffers", run=RUNS),
+    "a buffer that counts steps": Network(network="Counts", run=RUNS),
+    "a scalar parameter": Network(network="ScalarParameter", run=RUNS),
+    "ModuleList and ModuleDict": Network(network="Nested", run=RUNS),
+    "no arguments": Network(network="WithoutArguments", run=RUNS),
+    "a subclass of Sequential": Network(network="OwnSequential", run=RUNS),
+    "the contract, with a setting": Network(network="Ours", run=RUNS, setting={"width": 5}),
+    "torchvision's ResNet-18": Network(network="ResNet18", run=RUNS, data=larger, attacks=()),
+    "torchvision's ViT": Network(network="ViT", run=RUNS, data=colour),
+    "a U-Net": Network(network="UNet", run=RUNS),
+    "a class for each pixel": Network(network="Mask", run=refused("logits", "output", "[")),
+    "LSTM": Network(network="Recurrent", run=RUNS),
+    "GRU": Network(network="Gated", run=RUNS),
+    "a transformer": Network(network="Attention", run=RUNS),
+    "words": Network(
         network="Words",
         run=RUNS,
         attacks="auto",
         data=tokens,
         attack=either("0 to 1", "text", "token", "image", "[N"),
     ),
-    "log-probabilities": World(network="LogProbabilities", run=RUNS),
-    "a look at the numbers": World(network="Asserts", run=either("branch", "depends on", "value", "number")),
-    "a number out of a tensor": World(network="Item", run=either("item", "depends on", "value", "number")),
-    "noise in training": World(network="Noisy", run=RUNS),
-    "activations computed again": World(network="Checkpointed", run=either("checkpoint")),
-    "complex weights": World(network="Complex", run=either("complex")),
-    "no parameters": World(network="NoParameters", run=refused("parameter", "weights", "train")),
-    "a parameter of no numbers": World(network="EmptyParameter", run=either("prompts", "empty", "no numbers")),
-    "a hook": World(network="Hooked", run=RUNS),
-    "a lock": World(network="Locked", run=either("copy", "copied", "lock")),
+    "log-probabilities": Network(network="LogProbabilities", run=RUNS),
+    "a look at the numbers": Network(network="Asserts", run=either("branch", "depends on", "value", "number")),
+    "a number out of a tensor": Network(network="Item", run=either("item", "depends on", "value", "number")),
+    "noise in training": Network(network="Noisy", run=RUNS),
+    "activations computed again": Network(network="Checkpointed", run=either("checkpoint")),
+    "complex weights": Network(network="Complex", run=either("complex")),
+    "no parameters": Network(network="NoParameters", run=refused("parameter", "weights", "train")),
+    "a parameter of no numbers": Network(network="EmptyParameter", run=either("prompts", "empty", "no numbers")),
+    "a hook": Network(network="Hooked", run=RUNS),
+    "a lock": Network(network="Locked", run=either("copy", "copied", "lock")),
 }
 
 # What a config may name in place of a class; the documentation speaks of module:Class.
-NAMED: dict[str, World] = {
-    "a factory": World(network="factory", run=either("class", "nn.Module")),
-    "a network that was built": World(network="built", run=either("class", "nn.Module")),
-    "a class that wants more": World(network="NeedsMore", run=refused("depth", "NeedsMore")),
-    "a class that is not there": World(network="Missing", run=refused("Missing")),
+NAMED: dict[str, Network] = {
+    "a factory": Network(network="factory", run=either("class", "nn.Module")),
+    "a network that was built": Network(network="built", run=either("class", "nn.Module")),
+    "a class that wants more": Network(network="NeedsMore", run=refused("depth", "NeedsMore")),
+    "a class that is not there": Network(network="Missing", run=refused("Missing")),
 }
 
 
@@ -1017,12 +997,10 @@ DATA: dict[str, Brought] = {
     ),
     "some blank images": Brought(data=with_x(blank_first), file=RUNS, attack=either(*ALIKE)),
     "all images blank": Brought(
-        data=with_x(np.zeros_like), file=either(*ALIKE, "blank", false=("ready",)), attack=either(*ALIKE, "blank")
+        data=with_x(np.zeros_like), file=either(*ALIKE, "blank", false=(READY,)), attack=either(*ALIKE, "blank")
     ),
     "all images equal": Brought(
-        data=with_x(lambda x: x[:1].repeat(len(x), 0)),
-        file=either(*ALIKE, false=("ready",)),
-        attack=either(*ALIKE),
+        data=with_x(lambda x: x[:1].repeat(len(x), 0)), file=either(*ALIKE, false=(READY,)), attack=either(*ALIKE)
     ),
     "labels from 1": Brought(data=with_y(lambda y: y + 1), file=either(*LABELS), attack=refused(*LABELS)),
     "labels below nothing": Brought(
@@ -1051,7 +1029,7 @@ DATA: dict[str, Brought] = {
         data=with_y(lambda y: y + 0.5), file=refused("regression", *LABELS), attack=refused("regression", *LABELS)
     ),
     "one class": Brought(
-        data=with_y(lambda y: 0 * y + 3), file=either("one class", *LABELS, false=("ready",)), attack=RUNS
+        data=with_y(lambda y: 0 * y + 3), file=either("one class", *LABELS, false=(READY,)), attack=RUNS
     ),
     "a class of one example": Brought(
         data=with_y(lambda y: np.where(np.arange(len(y)) == 0, 9, y % 9)), file=RUNS, attack=RUNS

@@ -1,7 +1,5 @@
 """Ordinary networks and data come through plan, run and fa.attack, or are refused in one sentence."""
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,12 @@ import pytest
 import torch
 import yaml
 from torch import nn
-from typer.testing import CliRunner
 
-import fedaudit as fa
 from fedaudit.audit.cli.main import app
-from tests.worlds.ordinary_networks import DATA, GIVEN, HERE, MODELS, NAMED, NETWORKS, Brought, Truth, World, pair
+from tests.worlds.ordinary_networks import DATA, GIVEN, HERE, MODELS, NAMED, NETWORKS, Brought, Network, pair
+from tests.worlds.world import OUT, RUNNER, Truth, attacks_of, carry_out, check_attack, check_folder
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
-RUNNER = CliRunner()
-NEVER = re.compile(
-    r"unexpected|Traceback|no part of fedaudit|\b[A-Z]\w*(Error|Exception)\b"
-)  # nobody honest is told
-END = (0, 1, 3)  # exit codes of a run that came to its end
 TRAINING = {"local_epochs": 1, "batch_size": 20, "lr": 0.05}
 
 
@@ -49,7 +41,7 @@ def write_config(folder: Path, data: Any, model: Any, attacks: Any, **more: Any)
     return path
 
 
-def config_of(world: World, folder: Path, attacks: Any = None) -> Path:
+def config_of(world: Network, folder: Path, attacks: Any = None) -> Path:
     model = {"name": f"{HERE}:{world.network}", **world.setting}
     more: dict[str, Any] = {"method": world.method}
     if world.first is not None:
@@ -57,59 +49,16 @@ def config_of(world: World, folder: Path, attacks: Any = None) -> Path:
     return write_config(folder, world.data(), model, world.attacks if attacks is None else attacks, **more)
 
 
-def check_sentence(said: str, hint: str, truth: Truth) -> None:
-    """A refusal is one sentence that names the place, and a way on."""
-    assert truth.naming, f"refused, and the documentation promises it: {said} / {hint}"
-    assert not NEVER.search(said + hint), f"{said} / {hint}"
-    assert said.count("\n") == 0 and len(hint) > 5, f"{said!r} / {hint!r}"
-    words = f"{said} {hint}".lower()
-    assert any(word.lower() in words for word in truth.naming), f"names none of {truth.naming}: {said} / {hint}"
-
-
-def check_command(arguments: list[str], truth: Truth) -> bool:
-    """Whether a command came to its end; where it was refused, that it was in a sentence."""
-    done = RUNNER.invoke(app, arguments)
-    if done.exit_code in END:
-        assert not NEVER.search(done.output), done.output
-        return True
-    lines = done.stderr.strip().splitlines()
-    assert done.exit_code == 2 and len(lines) == 2, f"{done.exit_code}: {done.stderr or done.exception!r}"
-    assert lines[0].startswith("error: ") and lines[1].startswith("  hint: "), done.stderr
-    check_sentence(lines[0].removeprefix("error: "), lines[1].removeprefix("  hint: "), truth)
-    return False
-
-
 def check_run(config: Path, truth: Truth, attacks: Any) -> None:
     """Plan and run a config; what the folder says of each attack that was asked for."""
-    check_command(["plan", str(config)], truth)
-    out = config.parent / "out"
-    if not check_command(["run", str(config), "--out", str(out)], truth):
+    out = config.parent / OUT
+    if carry_out([["plan", str(config)], ["run", str(config), "--out", str(out)]], truth):
         return
-    assert truth.runs, f"it ran to its end, and should name one of {truth.naming}"
-    written = (out / "audit.json").read_text()
-    assert not NEVER.search(written), NEVER.search(written)
-    word = json.loads(written)["decision"]["word"]
-    assert word not in truth.false, word
-    tried = {}
-    for file in (out / "evidence").glob("[0-9]*.json"):
-        found = json.loads(file.read_text())
-        assert not NEVER.search(json.dumps(found)), found["reason"]
-        tried[found["name"]] = found["status"], found["reason"]
+    check_folder(out, truth)
+    tried = {name: (status, reason) for name, status, reason in attacks_of(out)}
     for name in () if isinstance(attacks, str) else attacks:
         status, reason = tried[name]
         assert status == "ran" or any(w in reason for w in truth.naming), f"{name} {status}: {reason}"
-    assert all(status != "failed" for status, _ in tried.values()), tried
-
-
-def check_attack(model: Any, truth: Truth, attack: str = "loss_threshold", **given: Any) -> None:
-    """An attack on a model is measured, or refused in a sentence."""
-    try:
-        result = fa.attack(attack, model=model, **given)
-    except fa.UserError as error:
-        check_sentence(error.args[0], error.hint, truth)
-        return
-    assert truth.runs, f"it was measured, and should name one of {truth.naming}: {result.evidence.to_dicts()[:1]}"
-    assert len(result.evidence) > 0 and not NEVER.search(result._repr_html_())
 
 
 def split(data: Any) -> dict[str, Any]:
@@ -173,7 +122,7 @@ def test_an_ordinary_network_is_attacked_and_left_as_it_was(name: str) -> None:
 def test_shadow_models_of_an_ordinary_network_are_trained_or_refused_in_a_sentence(name: str) -> None:
     """A network whose weights cannot be drawn anew has no shadow models; the sentence says which layer."""
     world = NETWORKS[name]
-    runs, naming, _ = world.attacked
+    runs, naming, *_ = world.attacked
     x, y = world.data()
     check_attack(
         world.build(),
