@@ -40,7 +40,11 @@ from tests.worlds.world import READY, Command, Truth, World, either, recorded, r
 
 HERE = "tests.worlds.federations"
 NETS = "tests.audit.importing.nets"
-FEW = ["example_numbers", "label_counts_from_update", "loss_threshold", "hidden_images", "analytic"]
+# A few attacks, and no options, which are audits of their own
+FEW: dict[str, Any] = {
+    "attacks": ["example_numbers", "label_counts_from_update", "loss_threshold", "hidden_images", "analytic"],
+    "variants": [],
+}
 SITES = ["site-1", "observer-7", "dataserver", "Klinikum München", "病院 2"]
 NODES = [f"{8372907206053482155 + 7 * k}" for k in range(12)]
 
@@ -242,8 +246,7 @@ def nvflare(truth: Truth = IMPORTS, subject: Any = None, **changes: Any) -> Worl
 
 def brought(one: Recorded, truth: Truth, subject: Any, **config: Any) -> World:
     module = one.make.__module__
-    given = {"attacks": FEW} | config
-    return World(recorded(one.write, subject, f"{module}:{one.make.__name__}", **given), truth)
+    return World(recorded(one.write, subject, f"{module}:{one.make.__name__}", **(FEW | config)), truth)
 
 
 def stated(clients: int, **more: Any) -> dict[str, Any]:
@@ -381,7 +384,7 @@ def with_inbox(framework: str, write: Callable[[Inbox, list[Examples]], None], d
 
 def model_free(write: Callable[[Inbox, list[Examples]], None], truth: Truth, data: Any = table) -> World:
     """What NVFlare's recorder writes of it; no network is stated."""
-    return World(recorded(partial(with_inbox, "nvflare", write, data), None, attacks=FEW), truth)
+    return World(recorded(partial(with_inbox, "nvflare", write, data), None, **FEW), truth)
 
 
 def tell(inbox: Inbox, t: int, values: Mapping[str, Any], count: int) -> None:
@@ -484,9 +487,7 @@ def cycle(inbox: Inbox, parts: list[Examples]) -> None:
 def peers(write: Callable[[Inbox, list[Examples]], None], truth: Truth = IMPORTS) -> World:
     """Sites that send to each other."""
     data = partial(pairs_of_classes, [40, 42, 44])
-    return World(
-        recorded(partial(with_inbox, "nvflare-client", write, data), None, f"{NETS}:Mlp", attacks=FEW), truth
-    )
+    return World(recorded(partial(with_inbox, "nvflare-client", write, data), None, f"{NETS}:Mlp", **FEW), truth)
 
 
 # ---- Truth in other forms
@@ -525,13 +526,13 @@ def save_pictures(folder: Path, x: Any, y: Any, bits: int, first: int = 0, stray
 
 
 def of_truth(write: Callable[[Path], None], truth: Truth) -> World:
-    return World(recorded(write, None, f"{NETS}:Mlp", attacks=FEW), truth)
+    return World(recorded(write, None, f"{NETS}:Mlp", **FEW), truth)
 
 
 def own_of(change: Callable[[str, Any, Any], tuple[Any, Any]], truth: Truth, **changes: Any) -> World:
     one = Recorded(**changes)
     write = partial(rewrite_truth, change, one)
-    return World(recorded(write, None, f"{NETS}:{one.make.__name__}", attacks=FEW), truth)
+    return World(recorded(write, None, f"{NETS}:{one.make.__name__}", **FEW), truth)
 
 
 def hole(name: str, x: Any, y: Any) -> tuple[Any, Any]:
@@ -548,7 +549,7 @@ def folders(
         x, y = images_of_digits()
         save_pictures(folder / "images", x[:400, 0], y[:400], bits, first, strays)
         given = {"dataset": {"name": name, "path": str(folder / "images"), "size": 8, "grayscale": True}}
-        return simulated(federation=SMALL_MLP | given, method=TRAINS, attacks=FEW)(folder)
+        return simulated(federation=SMALL_MLP | given, method=TRAINS, **FEW)(folder)
 
     return bring
 
@@ -564,7 +565,7 @@ def spreadsheet(folder: Path) -> Sequence[Command]:
         '{"age": "integer", "sex": "category", "lactate": "number", "died": "label"}'
     )
     given = {"dataset": {"name": "csv", "path": str(folder / "rows.csv"), "schema": str(folder / "schema.json")}}
-    return simulated(federation=SMALL_MLP | given, method=TRAINS, attacks=FEW)(folder)
+    return simulated(federation=SMALL_MLP | given, method=TRAINS, **FEW)(folder)
 
 
 SMALL_MLP: dict[str, Any] = {"clients": 4, "model": {"name": "mlp", "hidden": [8]}, "availability": "full"}
@@ -586,7 +587,7 @@ def many(clients: int) -> Callable[[Path], Sequence[Command]]:
         method=TRAINS | {"rounds": 3, "weighting": "uniform"},
         protections=[{"name": "central_dp", "clip_norm": 1.0, "noise_multiplier": 1.0}, "secure_aggregation"],
         record={"rounds": "last"},
-        attacks=FEW,
+        **FEW,
     )
 
 
@@ -596,8 +597,8 @@ TABLES: dict[str, Any] = {"data": table, "make": nets.Table, "training": {"epoch
 HELD = {"data": partial(pairs_of_classes, [60, 62, 64, 66, 68]), "held_out": 20}
 CLAIMED = [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 0.05}]
 
-# Every attack is tried, for as long as it takes, where all that an audit needs is given: of most of what is required
-# it must say something
+# Every attack is tried, for as long as it takes, where all that an audit needs is given: most of what is
+# required can be answered
 ANSWERED = runs(false=("contradicted *", "refuted *", "unread *", READY, *NO_RECORD), answers=0.6)
 WHOLE: dict[str, Any] = {"attacks": "auto", "budget": {"minutes": 6}}
 EVERYTHING: dict[str, World] = {
@@ -756,7 +757,7 @@ FEDERATIONS: dict[str, World] = {
             federation=SMALL_MLP | {"dataset": "digits", "train_limit": 500},
             method=TRAINS,
             protections=[{"name": "dp_sgd", "clip_norm": 1.0, "noise_multiplier": 1.0}],
-            attacks=FEW,
+            **FEW,
         ),
         runs(false=("refuted *", "contradicted *", *NO_RECORD, READY)),
     ),
