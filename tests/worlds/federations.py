@@ -150,6 +150,10 @@ def no_more(_: State, u: Upload) -> Kinds:
     return {}
 
 
+def as_it_is(_: State, u: Upload) -> Upload:
+    return u
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A federation, and how it is sent: Flower's node ids and broadcasts, or NVFlare's tasks site by site."""
@@ -166,7 +170,7 @@ class Recorded:
     says: Mapping[str, Any] = field(default_factory=dict)  # what a server says besides the model
     evaluates: Callable[[Upload], Mapping[str, Any]] | None = None
     filters: Sequence[str] = ()
-    protect: Callable[[State, Upload], Upload] = lambda _, u: u  # before it is sent
+    protect: Callable[[State, Upload], Upload] = as_it_is  # before it is sent
     held_out: int = 0  # of each client, people that it does not train on
     rounds: int = 2
 

@@ -5,18 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.drawn_federations import DRAWN
 from tests.worlds.federations import EVERYTHING, FEDERATIONS
+from tests.worlds.orders import ORDERS
 from tests.worlds.world import cases, judge
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
+WORLDS = {**FEDERATIONS, **ORDERS, **DRAWN}
 
 
 @pytest.mark.sample(12)
-@pytest.mark.parametrize("name", cases(FEDERATIONS))
+@pytest.mark.parametrize("name", cases(WORLDS))
 def test_of_an_ordinary_federation_nothing_false_is_said(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    judged = judge(FEDERATIONS[name], tmp_path)
+    judged = judge(WORLDS[name], tmp_path)
     record_property("judged", tuple(judged))
     assert judged.word != "wrong", judged.why
 
