@@ -7,7 +7,7 @@ DONE := .venv/.dev
 SITE := .venv-docs
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit docs example-flower example-lora frameworks side-by-side test nightly faults mutants kills browser check bench bench-peers paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit docs example-flower example-lora frameworks side-by-side test nightly worlds faults mutants kills browser check bench bench-peers paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -25,6 +25,9 @@ test: $(DONE)  ## the tests: six minutes on two cores
 
 nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour
 	$(TESTS)
+
+worlds: $(DONE)  ## degenerate and ordinary federations, networks and data, and what may be said of each; draws by SEED=20261128, else the date
+	$(if $(SEED),SEED=$(SEED)) $(TESTS) tests/worlds
 
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
 	FAULT_STRIDE=1 $(TESTS) tests/audit/phases/test_faults.py

@@ -12,7 +12,7 @@ from torch import Tensor, nn, stack
 from torch.nn.functional import cross_entropy, log_softmax
 
 from fedaudit.fl.kinds import Task
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.shared_weights import SharedNames, find_shared_names
 from fedaudit.fl.runtime.streams import Streams, seed_networks
@@ -140,7 +140,7 @@ class Adapted(Net):
             mode = "training" if inner.training else "evaluation"
             raise UserError(
                 f"{type(inner).__name__} cannot compute {list(x.shape)} {str(x.dtype).removeprefix('torch.')} in "
-                f"{mode} mode: {' '.join(read_message(error).split()):.300}",
+                f"{mode} mode: {quote_error(error)}",
                 hint="that is a batch of examples as fedaudit gives it: look at the module's forward()",
             ) from error
         return out

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -40,8 +41,7 @@ class Batch:
     @property
     def activations(self) -> NDArray[np.float32]:
         """[k, D], each example's as one vector."""
-        z = np.asarray(self.artifact.payload[ARRAYS[self.artifact.kind]], np.float32)
-        return z.reshape(len(z), -1)[self.rows]
+        return to_rows(np.asarray(self.artifact.payload[ARRAYS[self.artifact.kind]], np.float32))[self.rows]
 
     @property
     def labels(self) -> NDArray[np.int64]:

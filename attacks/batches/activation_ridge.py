@@ -18,6 +18,7 @@ from fedaudit.attacks.attack import Card, Effort, Knowledge
 from fedaudit.attacks.batches._inversion import READS, ActivationInversion
 from fedaudit.attacks.batches._reading import Batch
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.prototypes._inversion import Standard
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
@@ -56,7 +57,7 @@ class ActivationRidge(ActivationInversion):
 
         assert knowledge.auxiliary is not None
         aux = knowledge.auxiliary.x
-        pixels, found = aux.reshape(len(aux), -1).astype(np.float64), []
+        pixels, found = to_rows(aux).astype(np.float64), []
         for group in groups:
             sent = np.concatenate([b.activations for b in group])
             z = imitate_noise(run_first_layers(group[0].weights, aux, knowledge), sent, knowledge, rng)

@@ -29,6 +29,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -62,9 +63,7 @@ class GradientLabels(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sent = _list_gradients(view, self.config.batches)
-        rows = [
-            np.asarray(a.payload["gradient"], np.float32).reshape(len(a.payload["gradient"]), -1) for a in sent
-        ]
+        rows = [to_rows(np.asarray(a.payload["gradient"], np.float32)) for a in sent]
         sizes = [len(r) for r in rows]
         places = np.concatenate([np.arange(n) for n in sizes])
 

@@ -22,6 +22,7 @@ from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._reading import Batch, why_unreadable
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (
     Similarities,
@@ -118,7 +119,7 @@ def read_answers(claim: Claim, truth: Truth) -> BatchAnswers:
         if true is None or len(true.rows) != len(gradient):
             continue
         labels = np.asarray(true.images.y)
-        means.append(gradient.reshape(len(gradient), -1).mean(axis=0))
+        means.append(to_rows(gradient).mean(axis=0))
         is_false.append(bool((np.asarray(truth.read_upload(batch).get("labels", labels)) != labels).all()))
         if not is_false[-1] and len(np.unique(labels)) < len(labels):
             likeness.append(compare_gradients(gradient, labels))

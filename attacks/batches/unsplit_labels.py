@@ -38,6 +38,7 @@ from fedaudit.attacks.batches.gradient_labels import compute_area
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.groups import HELD, count_clients
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -271,8 +272,7 @@ def _list_pairs(view: Artifacts, most: int) -> list[tuple[Artifact, Artifact]]:
 
 
 def _flatten(sent: Artifact, name: str) -> NDArray[np.float32]:
-    rows = np.asarray(sent.payload[name], np.float32)
-    return rows.reshape(len(rows), -1)
+    return to_rows(np.asarray(sent.payload[name], np.float32))
 
 
 def _read_batches(claim: Claim, truth: Truth) -> Iterator[ReadBatch]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.condensed._images import standardise
+from fedaudit.attacks.evaluation.images import to_rows
 
 Floats = NDArray[np.floating[Any]]
 
@@ -32,7 +33,7 @@ class CondensationModel:
 
     def features(self, images: Floats) -> Floats:
         """As an extractor's: [k, C, H, W] -> [k, C H W], the same whenever the images are."""
-        return self.imitate(images, np.random.default_rng(self._seed)).reshape(len(images), -1)
+        return to_rows(self.imitate(images, np.random.default_rng(self._seed)))
 
     def imitate(self, images: Floats, rng: np.random.Generator) -> Floats:
         """Condensed images as they might be of each image alone, standardised, [k, C, H, W]."""

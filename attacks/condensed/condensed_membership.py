@@ -31,6 +31,7 @@ from fedaudit.attacks.condensed._images import (
 )
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import PeopleCount
@@ -48,8 +49,7 @@ class Standardised:
     """What stands for a model here: images to flat standardised rows."""
 
     def features(self, images: Floats) -> Floats:
-        rows = standardise(images)
-        return np.asarray(rows.reshape(len(rows), -1))
+        return to_rows(standardise(images))
 
 
 class CondensedMembership(Attack):

@@ -40,6 +40,7 @@ from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._inversion import InversionTask
@@ -152,7 +153,7 @@ class CondensedRefinement(CondensedRecovery):
         alone = Images(x=images, y=np.zeros(len(images), np.int64))
         known = replace(knowledge, auxiliary=alone)
         condensing = cast(Extractor, model)  # has features, which is all that is wanted of it
-        task = InversionTask(extractor=condensing, features=inputs.reshape(len(inputs), -1), labels=nothing)
+        task = InversionTask(extractor=condensing, features=to_rows(inputs), labels=nothing)
         (decoded,) = _inversion(self.config).invert([task], condensing, known, rng)
         return decoded
 

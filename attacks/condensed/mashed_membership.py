@@ -26,7 +26,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowled
 from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, fingerprints, to_rows
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import REPLAYED, Evidence, Series
 from fedaudit.attacks.people import PeopleCount
@@ -188,7 +188,7 @@ def _shares(artifact: Artifact, classes: int) -> Floats:
 
 
 def _flat(images: Floats) -> Floats:
-    return standardise(images).reshape(len(images), -1)
+    return to_rows(standardise(images))
 
 
 def _collect_means(claim: Claim) -> dict[int, Means]:

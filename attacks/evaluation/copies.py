@@ -17,6 +17,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.images import to_rows
+
 Floats = NDArray[np.floating[Any]]
 Hashes = NDArray[np.uint32]
 WINDOW = 12  # differences by which a stretch is known
@@ -49,7 +51,7 @@ def find_copies(numbers: Floats, *layouts: Floats) -> list[Copy]:
 
     Several layouts are the same examples in as many orders of their values.
     """
-    ways = [np.ascontiguousarray(x, np.float32).reshape(len(x), -1) for x in layouts]
+    ways = [to_rows(np.ascontiguousarray(x, np.float32)) for x in layouts]
     n, d = ways[0].shape
     if not n or d < WINDOW + 4 or len(numbers) < d:
         return []

@@ -8,6 +8,7 @@ Fashion-MNIST. Neighbours are those by the Euclidean distance of the pixels.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +20,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 
 
+def to_rows(examples: NDArray[Any]) -> NDArray[Any]:
+    """The numbers of each example as one row, [k, ...] -> [k, D]; k may be 0."""
+    return examples.reshape(len(examples), math.prod(examples.shape[1:]))
+
+
 def mse(a: Floats, b: Floats) -> NDArray[np.float64]:
     """Mean squared error; [k, C, H, W] twice -> [k]."""
     gap = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    return np.asarray((gap**2).reshape(len(gap), -1).mean(axis=1))
+    return np.asarray(to_rows(gap**2).mean(axis=1))
 
 
 def psnr(a: Floats, b: Floats) -> NDArray[np.float64]:
@@ -55,7 +61,7 @@ def ssim(a: Floats, b: Floats) -> NDArray[np.float64]:
     index = ((2 * mean_x * mean_y + c1) * (2 * cov + c2)) / ((mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2))
     edge = (side - 1) // 2  # windows that reach over the border are left out
     inner = index[..., edge : x.shape[-2] - edge, edge : x.shape[-1] - edge]
-    return np.asarray(inner.reshape(len(x), -1).mean(axis=1))
+    return np.asarray(to_rows(inner).mean(axis=1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def distances(x: Floats, y: Floats) -> NDArray[np.float64]:
     """[n, m] of [n, ...] and [m, ...], as a matrix product: many times faster than differences, but a
     distance below a millionth of the images' size is lost in rounding.
     """
-    a, b = (z.reshape(len(z), -1).astype(np.float64) for z in (x, y))
+    a, b = (to_rows(z).astype(np.float64) for z in (x, y))
     squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
@@ -87,7 +93,7 @@ def nearest(images: Floats, among: Floats, batch: int = 500) -> Nearest:
 
 def exact(x: Floats, y: Floats) -> NDArray[np.float64]:
     """[n], of the i-th to the i-th."""
-    gaps = (np.asarray(x, np.float64) - np.asarray(y, np.float64)).reshape(len(x), -1)
+    gaps = to_rows(np.asarray(x, np.float64) - np.asarray(y, np.float64))
     return np.asarray(np.sqrt((gaps**2).sum(1)))
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.copies import Copy, count_chances, find_copies
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
 from fedaudit.fl.data.images import FORMATS
 
@@ -126,7 +127,7 @@ def find_in_payload(payload: Payload, records: NDArray[Any]) -> list[Standing]:
 
 def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:
     """Which of the records [n, ...] stand among the numbers; `disguised`: also where they look otherwise."""
-    rows = np.ascontiguousarray(records, np.float32).reshape(len(records), -1)
+    rows = to_rows(np.ascontiguousarray(records, np.float32))
     arrays = [make_small(x.values) for x in sent if x.values.size]
     if not arrays or not rows.size:
         return []
@@ -152,7 +153,7 @@ def list_layouts(records: Row) -> list[Row]:
         ways += [records.transpose(0, *axes) for axes in ((1, 3, 2), (2, 3, 1), (3, 2, 1))]
     elif records.ndim == 3:
         ways.append(records.transpose(0, 2, 1))
-    rows = [np.ascontiguousarray(way).reshape(len(records), -1) for way in ways]
+    rows = [to_rows(np.ascontiguousarray(way)) for way in ways]
     found = list[Row]()
     for way in (*rows, *(np.ascontiguousarray(way[:, ::-1]) for way in rows)):
         if not any(np.array_equal(way, known) for known in found):
@@ -169,7 +170,7 @@ def make_small(values: NDArray[Any]) -> Row:
 
 def _turn(values: Row) -> Row:
     """Columns one after the other, as rows."""
-    return np.ascontiguousarray(values.reshape(len(values), -1).T)
+    return np.ascontiguousarray(to_rows(values).T)
 
 
 def _find_plain(arrays: Sequence[Row], layouts: Sequence[Row]) -> Iterator[Standing]:

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedaudit.attacks.evaluation.images import to_rows
+
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
 TIMES = 10.0  # times as near as the nearest image of the other side: present
@@ -126,4 +128,4 @@ def find_present(member: float, stranger: float, most: float = np.inf) -> Presen
 
 def _squared_errors(x: Floats, others: Floats) -> Values:
     gaps = others.astype(np.float64) - x
-    return np.asarray((gaps**2).reshape(len(gaps), -1).sum(axis=1))
+    return np.asarray(to_rows(gaps**2).sum(axis=1))

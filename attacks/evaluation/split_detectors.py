@@ -35,6 +35,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.images import to_rows
+
 Floats = NDArray[np.floating[Any]]
 CHOICES = 199  # random ones: p is 1 in 200 at least
 
@@ -93,7 +95,7 @@ def score_scrutinizer(means: Similarities, error: float) -> float:
 
 def compare_gradients(gradients: Floats, y: NDArray[np.int64]) -> Similarities:
     """Similarities of gradients [b, D] of one batch, of pairs with equal labels y [b] and with unlike ones."""
-    flat = np.asarray(gradients, np.float64).reshape(len(y), -1)
+    flat = to_rows(np.asarray(gradients, np.float64))
     unit = flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     values, pairs = (unit @ unit.T + 1) / 2, np.triu(np.ones((len(y), len(y)), bool), 1)
     same = y[:, None] == y

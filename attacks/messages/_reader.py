@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Player
-from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints, to_rows
 from fedaudit.attacks.messages._blocks import Blocks, Form, Layout, Values, read_blocks
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._heard import ASSUMED, Heard, read_change
@@ -278,7 +278,7 @@ class StateReader:
         """[m] minus the squared distance to the nearest row, in deviations of auxiliary people."""
         spread = self._psi[name].std(axis=0)
         spread = np.maximum(spread, 1e-3 * spread.max(initial=0.0) + 1e-30)
-        rows = self._message[name].reshape(len(self._message[name]), -1) / spread
+        rows = to_rows(self._message[name]) / spread
         if not len(rows):
             return np.full(len(psi), -np.inf)
         theirs = psi / spread

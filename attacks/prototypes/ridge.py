@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.prototypes._inversion import (
     ALSO_READS,
     REQUIRES,
@@ -63,7 +64,7 @@ class Ridge(PrototypeInversion):
         from sklearn.linear_model import Ridge as Regression
 
         aux = knowledge.granted_auxiliary.x
-        pixels = aux.reshape(len(aux), -1).astype(np.float64)
+        pixels = to_rows(aux).astype(np.float64)
         images = []
         for task in tasks:
             features = task.extractor.features(aux)

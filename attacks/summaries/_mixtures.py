@@ -16,6 +16,7 @@ import scipy
 
 from fedaudit.attacks.attack import Floats, Images
 from fedaudit.attacks.evaluation.covariance import factor_covariance
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.summaries._stretches import CHUNK, EXACT, list_stretches
 
@@ -35,7 +36,7 @@ class ImageMixtures:
 
     def whiten(self, rows: Floats) -> Values:
         """[n, d] of length 1, of images or stretches."""
-        found = np.asarray(rows, np.float64).reshape(len(rows), -1) @ self.whitener
+        found = to_rows(np.asarray(rows, np.float64)) @ self.whitener
         return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-30))
 
     def fit(self, numbers: Floats, images: Floats) -> Values:
@@ -78,7 +79,7 @@ def build_mixtures(known: Images, people: int, numbers: int) -> list[ImageMixtur
 
     None of too few known images, nor where they are so large that all stretches cannot be read.
     """
-    rows = known.x.reshape(len(known), -1).astype(np.float64)
+    rows = to_rows(known.x).astype(np.float64)
     size = rows.shape[1]
     if len(rows) < TAIL or size > MOST_PIXELS or numbers * size**2 > MOST_WORK:
         return []

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import Values, list_written, make_finite, quantise, readings
 
 CHUNK = 512  # stretches at a time
@@ -20,7 +21,7 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default. In
     what few bits of earlier rounds count, whole copies are found and nothing that is only like an image.
     """
-    rows = np.asarray(images, np.float64).reshape(len(images), -1)
+    rows = to_rows(np.asarray(images, np.float64))
     d, width = rows.shape[1], len(numbers) if width is None else width
     small, best = _standardise(rows), np.zeros(len(rows))
     for reading, levels in readings(numbers[len(numbers) - width :]):

@@ -12,6 +12,7 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 """
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evaluation.sums import SEVERAL
+from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
@@ -134,7 +136,8 @@ class Analytic(LayerInversion):
         said = super().choose_remedy(claim, truth, people)
         sent = np.flatnonzero(claim["origin"] == "recorded")
         if len(sent) and "inputs" in claim and claim["inputs"][sent[0]] is not None:
-            image = truth.auxiliary.x[:1] if len(truth.auxiliary) else truth.reference.x[:1]
+            shape = truth.auxiliary.x.shape[1:]
+            image = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(1, *shape)
             if claim["inputs"][sent[0]].size == image[0].size and np.allclose(
                 np.corrcoef(_select_entering(claim, int(sent[0]), image)[0], image.ravel())[0, 1], 1
             ):
@@ -223,7 +226,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
         guesses = {"recovered": [claim["inputs"][i] for i, _, _ in some]}
         if len(aux):
             guesses["input of the class mean"] = [
-                _select_entering(claim, i, aux.of_class(c).mean(0, keepdims=True))[0] for i, _, c in some
+                _select_entering(claim, i, average_classes(np.array([c]), aux))[0] for i, _, c in some
             ]
         if len(some) > 1:  # of the next update; one of them may be of the same client
             guesses["update of other images"] = [

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from fedaudit.fl.runtime import children
+from fedaudit.fl.runtime.errors import quote_error
 from fedaudit.fl.runtime.machine import hide_unused, own_process
 
 PATIENCE = 20  # times as long by the clock as by the processor, before a child counts as hung
@@ -132,4 +133,4 @@ def _run_child(pipe: Connection, gigabytes: float) -> None:
 
 
 def _describe_failure(error: Exception) -> str:
-    return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"it failed with {type(error).__name__}: {quote_error(error)}"

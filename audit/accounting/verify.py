@@ -33,7 +33,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, UNSENT, Release
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.recording.recorder import is_from_client
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
@@ -313,7 +313,7 @@ def _check_draws(
     except Exception as error:  # somebody's own code, of which this may be too much
         if is_shipped(availability) and not isinstance(error, UserError):
             raise
-        found = [f"it cannot be drawn ({type(error).__name__}: {read_message(error)})"]
+        found = [f"it cannot be drawn ({type(error).__name__}: {quote_error(error)})"]
     for what in found[:1]:
         stated = f"{availability.title} is not the draw that it states"
         yield Issue("draws", f"{_describe_line(amplified[0])} is credited with sampling, and {stated}: {what}")

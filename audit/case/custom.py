@@ -26,7 +26,7 @@ from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, adapt, state_of
 from fedaudit.fl.recording.recorder import Recorder
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, quote_error
 
 Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
 
@@ -193,8 +193,7 @@ def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
     try:
         return count_logits(copy.deepcopy(net), torch.zeros((1, *shape)))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
         raise UserError(
-            f"the model refuses a batch of shape {[1, *shape]}: {reason}",
+            f"the model refuses a batch of shape {[1, *shape]}: {quote_error(error)}",
             hint="it takes images [N, channels, height, width] and gives logits [N, classes]",
         ) from error

@@ -16,7 +16,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.model import Net, State, adapt
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.settings import check_settings
 
@@ -168,7 +168,7 @@ def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) ->
         except TypeError as error:
             raise UserError(
                 f"{cls.__name__} is built with (shape, classes), or with nothing, and takes neither: "
-                f"{read_message(error)}",
+                f"{quote_error(error)}",
                 hint="give its other arguments defaults",
                 key="federation.model",
             ) from error

@@ -237,8 +237,10 @@ def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
             if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
                 raise ValueError(f"it unpacks to more than {MOST_BYTES / 2**30:g} GiB")
         with np.load(path, allow_pickle=False) as file:
+            if lacks := {"x", "y"}.difference(file.files):
+                raise ValueError(f"it has no array {min(lacks)!r}")
             arrays = {k: file[k] for k in ("x", "y")}
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile, MemoryError) as error:
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, MemoryError) as error:
         raise UserError(
             f"cannot read {path}: {error}",
             hint="write it with numpy.savez(path, x=..., y=...); arrays of Python objects are refused",

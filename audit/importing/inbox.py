@@ -25,7 +25,7 @@ from fedaudit.attacks.evaluation.payloads import find_unopened
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.door import MOST_ARRAYS, Door, find_unfit, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
-from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header, locate
+from fedaudit.audit.importing.message_file import BYTES, RECIPE, header, locate, parse_header
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -121,11 +121,12 @@ def take_in(
                 _check_readers(line, sees[line["channel"]], taken.recorder)
                 line = line | {"seen_by": list(sees[line["channel"]])}
             if why := odd.get(name) or _find_unfit(line, arrays := _arrays(inbox, name, data)):
-                line, sizes = _set_aside(line, why, _measure(header(locate(inbox, name))), layout)
+                line, sizes = _set_aside(line, why, _measure(data, name), layout)
                 taken.unread, first = taken.unread + 1, first or why
             else:
                 settled = layout.settle(name, arrays, sender)
-                sizes = {key: a.nbytes for key, a in settled.items()}
+                data = data if settled is arrays else save(settled)
+                sizes = _measure(data, name)  # as they lie there: bfloat16 is read as a wider type
                 if (
                     prototypes
                     and (kinds := [*dict.fromkeys(k.partition("/")[0] for k in settled)]) != line["kinds"]
@@ -134,7 +135,6 @@ def take_in(
                     besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, sizes)
                     line = line | {"kinds": kinds}
                 if settled is not arrays:
-                    data = save(settled)
                     line = line | {"sha256": sha256(data).hexdigest()}
                 taken.messages += 1
                 for key, what in find_unopened(settled).items():
@@ -233,8 +233,9 @@ def _find_lost(line: Mapping[str, Any]) -> dict[str, Any]:
     return lost | {"kinds": [str(SET_ASIDE)], "sender": sender if PARTY.fullmatch(sender) else str(Role.CLIENT)}
 
 
-def _measure(found: Header) -> dict[str, int]:
-    """Bytes of each array."""
+def _measure(data: bytes, name: str) -> dict[str, int]:
+    """Bytes of each array of a message's file."""
+    found = parse_header(data, len(data), Path(f"{name}.safetensors"))
     return {key: math.prod(shape) * BYTES[kind] for key, (kind, shape) in found.items()}
 
 

@@ -23,7 +23,7 @@ from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.kinds import DELTAS, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, lines, manifest, read_message
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
 
@@ -66,7 +66,7 @@ def _runs(network: Callable[[], Net], shape: tuple[int, ...], classes: int) -> N
             found = tuple(network().eval()(torch.zeros(2, *shape)).shape)
     except Exception as error:  # other people's code
         raise UserError(
-            f"the stated network does not take examples of the stated shape {list(shape)}: {str(error)[:200]}",
+            f"the stated network does not take examples of the stated shape {list(shape)}: {quote_error(error)}",
             hint="[channels, height, width] of one example, as the network is given it",
             key="subject.examples.shape",
         ) from error

@@ -27,6 +27,7 @@ from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, manifest, read_message
+from fedaudit.fl.runtime.errors import quote_error
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import base_of, change
 from fedaudit.fl.wire.protection import Message, Payload, Protection, Sending, anew, describe_protection
@@ -213,7 +214,7 @@ def _try_protection(protection: Protection, sent: Sequence[Upload]) -> TriedProt
             other = _unlike(upload, number)
             others, _ = _apply(protection, upload, other, 2 * number)
         except Exception as error:  # other people's code, or a message it was never meant for  # noqa: BLE001
-            found.refused = str(error.args[0] if error.args else error)[:200]
+            found.refused = quote_error(error)
             return found
         moved = {k: _measure_change(k, upload, upload.message[k], once.get(k)) for k in upload.message}
         own = sending.protected | {k for k in moved if _measure_change(k, upload, other[k], others.get(k))}

@@ -32,7 +32,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.adapters import LoRALinear
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.fl.recording.recorder import carries_shared_model, is_from_client, manifest, read_message
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.training.batches import has_batch_statistics
@@ -110,7 +110,7 @@ def check_replays(lab: Lab | None, examples: Examples, artifacts: Path, *, forei
     except Exception as error:  # other people's network
         if not isinstance(error, UserError) and not foreign:
             raise
-        return _check("open", f"Clients could not be played: {error.args[0] if error.args else error}")
+        return _check("open", f"Clients could not be played: {quote_error(error)}")
     why = "settings, network, normalisation, labels, members or protections are not as stated"
     return _check("contradicted", f"{text}: {why}.")
 

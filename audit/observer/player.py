@@ -27,7 +27,7 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.cipher import NoiseGenerator
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
@@ -187,7 +187,7 @@ def _explain_failures() -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(
-            f"the client's code fails on other images ({type(error).__name__}: {read_message(error)})",
+            f"the client's code fails on other images ({type(error).__name__}: {quote_error(error)})",
             hint="what it sends is then not read by playing",
         ) from error
 

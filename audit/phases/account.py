@@ -24,7 +24,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.recording.recorder import read as read_messages
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord
 
@@ -94,7 +94,7 @@ def _explain(error: Exception, is_ours: bool) -> str:
     """Raises the error again where no plugin of others can be its cause."""
     if is_ours and not isinstance(error, UserError):
         raise error
-    return f"{type(error).__name__}: {read_message(error)}"
+    return f"{type(error).__name__}: {quote_error(error)}"
 
 
 def compute_accounts(

@@ -194,7 +194,7 @@ def describe_shown(shown: Shown) -> str:
     text = (
         f"{fmt.sentence_case(q.harm.label)}: {b.hits:,} of {tested} tested {'was' if b.hits == 1 else 'were'} hit"
     )
-    nobody = f"of which nothing follows: {UNLIKE}" if b.reason == UNLIKE else "which luck alone explains"
+    nobody = f"of which nothing follows: {UNLIKE}" if b.reason == UNLIKE else "which luck alone may explain"
     least = f"at least {b.at_least:,} because their data were in" if b.at_least else nobody
     return f"{text}, {least}; {fmt.percent(q.tolerable)} are tolerable, {count_allowed(b.people, q.tolerable):,}."
 

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from fedaudit.fl.families.layers import NORMALISATION
 from fedaudit.fl.model import Net, State, unwrap
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, quote_error
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _cut(net: Net, layers: int, keeps_head: bool) -> Cut:
         traced = fx.symbolic_trace(whole)
     except Exception as error:  # whatever a user's own forward() does with a value that is none
         raise UserError(
-            f"{type(whole).__name__} cannot be cut: {error}",
+            f"{type(whole).__name__} cannot be cut: {quote_error(error)}",
             hint="split learning takes networks whose forward() has no branch that depends on its input",
         ) from error
     nodes = [n for n in traced.graph.nodes if n.op not in ("get_attr", "output")]

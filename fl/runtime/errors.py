@@ -46,22 +46,22 @@ def suggest_name(given: object, known: Iterable[str], otherwise: str = "") -> st
     return f"did you mean {names[near[0]]!r}?" if near else otherwise
 
 
-def read_message(error: BaseException) -> str:
-    """What an error says; one of somebody's own may fail in saying it."""
+def quote_error(error: BaseException) -> str:
+    """What an error says, in one line and without a hint; one of somebody's own may fail in saying it."""
     try:
-        return str(error)
+        return error.sentence if isinstance(error, UserError) else " ".join(str(error).split())[:300]
     except Exception:  # noqa: BLE001
         return "it does not say what is wrong"
 
 
 def describe_failure(error: BaseException) -> str:
     """Why a part of an audit came to nothing, as a phrase: an attack, a check."""
-    return error.sentence if isinstance(error, UserError) else f"{type(error).__name__}: {read_message(error)}"
+    return error.sentence if isinstance(error, UserError) else f"{type(error).__name__}: {quote_error(error)}"
 
 
 def describe_unexpected(error: BaseException) -> tuple[str, str]:
     """An error that nobody foresaw, as a sentence and a hint; of a plugin of somebody's own, with its line."""
-    text = " ".join(read_message(error).split())[:300]
+    text = quote_error(error)
     place = find_place(error)
     where = f" in {place}" if place else ""
     hint = "and what that line was given" if place else "please report it"

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, quote_error
 
 NAME = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*):([^\W\d]\w*)")  # module.module:Class
 OURS = __name__.partition(".")[0]
@@ -238,7 +238,7 @@ def find(name: str, where: str = "") -> object:
 def refusal(name: str, error: object, where: str) -> UserError:
     if isinstance(error, Exception):
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        error = kind + " ".join(read_message(error).split())
+        error = kind + quote_error(error)
     hint = "write module:Class; the module is installed, or a file or a package beside the config"
     return UserError(f"{where}: cannot load {name!r}: {error}".removeprefix(": "), hint=hint, key=where)
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedaudit.fl.runtime.errors import keep_place, read_message
+from fedaudit.fl.runtime.errors import keep_place, quote_error
 
 SIZE = 64 << 20  # bytes of shared memory, of which the system provides those that were written
 _LENGTH = struct.Struct("<q")
@@ -92,7 +92,7 @@ def make_portable(error: BaseException) -> BaseException:
             return error
     except Exception:  # noqa: BLE001
         pass
-    portable = RuntimeError(f"{type(error).__name__}: {read_message(error)}")
+    portable = RuntimeError(f"{type(error).__name__}: {quote_error(error)}")
     keep_place(portable.with_traceback(error.__traceback__))
     return portable
 

@@ -111,7 +111,7 @@ def findings() -> list[Finding]:
             severity=Severity.NONE,
             summary="With 16 shadow models the attack did not find the planted, over-fitted model "
             "(TPR 1.3 % at 1 % FPR), so its silence about the audited one says nothing.",
-            reason="Membership: 21 of 1,400 people tested were hit, which luck alone explains; 5 % "
+            reason="Membership: 21 of 1,400 people tested were hit, which luck alone may explain; 5 % "
             "are tolerable, 70.",
             harm=Harm.MEMBERSHIP,
             people=1400,

@@ -22,9 +22,13 @@ import fedaudit as fa
 from fedaudit.audit.cli.main import app
 from fedaudit.reports.decision import EXIT_CODES, Word
 
+# Nobody honest is told these, nor what a library says of its own
 NEVER = re.compile(
-    r"unexpected|Traceback|no part of fedaudit|\b[A-Z]\w*(Error|Exception)\b"
-)  # nobody honest is told
+    r"unexpected|Traceback|no part of fedaudit|not a file in the archive|U\+000A|\b[A-Z]\w*(Error|Exception)\b"
+)
+# What is no text of a page, and what no reader can do anything with
+TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]+>", re.DOTALL)
+UNDEFINED = re.compile(r"\b(nan|inf)\b")
 OUT = "out"  # the run folder of a world, in its own
 RUNNER = CliRunner()
 
@@ -78,15 +82,17 @@ def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Call
     """A federation that a config describes, of examples in a file of arrays where `data` gives some."""
 
     def bring(folder: Path) -> Sequence[Command]:
-        path, given = folder / "mine.yaml", dict(config)
+        path, given, copies = folder / "mine.yaml", dict(config), list[str]()
         if data:
             x, y = data()
             cut = len(x) * 4 // 5
             np.savez(folder / "mine.npz", x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:])
             named = {"dataset": {"name": "npz", "path": str(folder / "mine.npz")}}
             given["federation"] = {**config["federation"], **named}
+            copies = ["--data", f"npz={folder / 'mine.npz'}"]
         path.write_text(yaml.safe_dump(SMALL | given))
-        return [["plan", str(path)], ["run", str(path), "--out", str(folder / OUT)]]
+        out = str(folder / OUT)
+        return [["plan", str(path)], ["run", str(path), "--out", out], ["check", out, *copies]]
 
     return bring
 
@@ -102,20 +108,27 @@ def recorded(
     def bring(folder: Path) -> Sequence[Command]:
         write(folder)
         (folder / "audit.yaml").write_text(yaml.safe_dump(SMALL | config))
-        command = ["import", str(folder / "inbox"), "--out", str(folder / OUT), "--trust-plugins"]
+        out = str(folder / OUT)
+        command, check = ["import", str(folder / "inbox"), "--out", out, "--trust-plugins"], ["check", out]
         command += ["--config", str(folder / "audit.yaml")]
         if (folder / "truth").is_dir():
             command += ["--truth", str(folder / "truth")]
         if subject is None:
-            return [[*command, *(("--model", model) if model else ())]]
+            return [[*command, *(("--model", model) if model else ())], check]
         (folder / "subject.yaml").write_text(yaml.safe_dump({**subject, **({"model": model} if model else {})}))
-        run = ["run", str(folder / OUT), "--trust-plugins"]
-        return [[*command, "--subject", str(folder / "subject.yaml")], run]
+        run = ["run", out, "--trust-plugins"]
+        return [[*command, "--subject", str(folder / "subject.yaml")], run, check]
 
     return bring
 
 
-SMALL: Mapping[str, Any] = {"seed": 7, "budget": {"minutes": 0.1}, "report": ["json", "html"], "workers": 0}
+SMALL: Mapping[str, Any] = {
+    "seed": 7,
+    "budget": {"minutes": 0.1},
+    "variants": [],
+    "report": ["json", "html"],
+    "workers": 0,
+}
 
 
 class Refused(NamedTuple):
@@ -131,8 +144,10 @@ def check_command(command: Command) -> Refused | None:
     if done.exit_code in EXIT_CODES.values():
         assert not NEVER.search(done.output), done.output
         return None
-    lines = done.stderr.strip().splitlines()
+    told = done.stderr.strip().splitlines()
+    steps, lines = told[:-2], told[-2:]
     assert done.exit_code == 2 and len(lines) == 2, f"{done.exit_code}: {done.stderr or done.exception!r}"
+    assert all(re.match(r"\w+: ", line) for line in steps), done.stderr
     assert lines[0].startswith("error: ") and lines[1].startswith("  hint: "), done.stderr
     return Refused(lines[0].removeprefix("error: "), lines[1].removeprefix("  hint: "))
 
@@ -181,14 +196,17 @@ def check_folder(out: Path, truth: Truth) -> float:
     """What a run folder says is not false; the share of required questions that it answers."""
     written = (out / "audit.json").read_text()
     assert not NEVER.search(written), NEVER.search(written)
-    audit = json.loads(written)
+    audit = json.loads(written, parse_constant=refuse_constant)
     words, decision = words_of(audit), Word(audit["decision"]["word"])
     false = sorted(w for w in words if any(fnmatchcase(w, pattern) for pattern in truth.false))
     assert not false, f"says what is false: {', '.join(false)}: {audit['decision']['sentence']}"
     missing = [p for p in truth.says if not any(fnmatchcase(w, p) for w in words)]
     assert not missing, f"does not say {', '.join(missing)}, but {', '.join(sorted(words))}"
     if (page := out / "report.html").is_file():
-        assert decision.words in page.read_text(), f"page 1 does not say {decision.words!r}"
+        text = TAGS.sub(" ", page.read_text())
+        assert decision.words in text, f"page 1 does not say {decision.words!r}"
+        undefined = UNDEFINED.search(text)
+        assert not undefined, f"a page says {text[undefined.start() - 80 : undefined.end() + 20]!r}"
     required = [q for q in audit["questions"] if q["required"] and not q["accepted"]]
     asked = [q for q in required if q["state"] == "open"]
     assert not asked or decision is not Word.READY, f"ready, and open are {', '.join(q['id'] for q in asked)}"
@@ -202,6 +220,10 @@ def check_folder(out: Path, truth: Truth) -> float:
     return 1 - len(asked) / len(required) if required else 0.0
 
 
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"audit.json has the number {name}")
+
+
 def attacks_of(out: Path) -> Iterator[tuple[str, str, str]]:
     """The name of each attack of a run folder, whether it ran, and why not."""
     for file in sorted((out / "evidence").glob("[0-9]*.json")):
@@ -212,7 +234,7 @@ def attacks_of(out: Path) -> Iterator[tuple[str, str, str]]:
 
 
 class Judged(NamedTuple):
-    """right: nothing false was said; open: nor anything of what could be answered; wrong: something false."""
+    """right: nothing false was said; open: nor what could be answered; wrong: something false."""
 
     word: Literal["right", "open", "wrong"]
     why: str
@@ -222,12 +244,19 @@ def judge(world: World, folder: Path) -> Judged:
     """Audit a world in a folder."""
     try:
         if refusal := carry_out(world.bring(folder), world.truth):
-            return Judged("open" if world.truth.runs else "right", f"refused: {refusal.said}")
+            return Judged("open" if world.truth.answers else "right", f"refused: {refusal.said}")
         share = check_folder(folder / OUT, world.truth)
     except AssertionError as error:
         return Judged("wrong", str(error))
     word: Literal["right", "open"] = "right" if share >= world.truth.answers else "open"
     return Judged(word, f"{share:.0%} of required questions answered")
+
+
+def check_world(world: World, folder: Path, record: Callable[[str, object], None]) -> None:
+    """Nothing false is said of a world; `record` keeps how it was judged, for the summary."""
+    judged = judge(world, folder)
+    record("judged", tuple(judged))
+    assert judged.word != "wrong", judged.why
 
 
 def cases(worlds: Mapping[str, World]) -> list[Any]:
