@@ -236,7 +236,7 @@ def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]] | None = None) 
         kinds = [next((k for k in (*TRAINED, *DELTAS) if k in own), Kind.MODEL_DELTA) for own in parts]
         sent_by = [own[kind] for own, kind in zip(parts, kinds, strict=True) if kind in own]
         payloads = (before, after, *sent_by)
-        counters = {n for payload in payloads for n, v in payload.items() if v.dtype.kind != "f"}
+        counters = {n for payload in payloads for n, v in payload.items() if v.dtype.kind != "f" or not v.ndim}
         names = sorted((before.keys() & after.keys()) - counters)
         if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
             continue
@@ -263,6 +263,9 @@ def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
 
 
 def _flat(payload: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> Values:
-    """Its arrays that are floating-point numbers of the same shape in the other too, one after the other."""
-    alike = (n for n in sorted(payload) if n in like and payload[n].shape == like[n].shape)
+    """Its arrays of floating-point numbers that the other has in the same shape, one after the other.
+
+    Single numbers are left out: a counter that a mean made one grows by as much as it counts.
+    """
+    alike = (n for n in sorted(payload) if n in like and payload[n].shape == like[n].shape != ())
     return _join(payload, [n for n in alike if payload[n].dtype.kind == like[n].dtype.kind == "f"])
