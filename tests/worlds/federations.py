@@ -338,20 +338,35 @@ def half(before: State, u: Upload) -> Upload:
     return replace(u, state={n: v + moved[n] for n, v in before.items()})
 
 
-class PrivateSGD(torch.optim.SGD):
-    """DP-SGD as Opacus does it, up to the sampling: a clipped step with noise."""
+RATE, STEPS, BOUND, NOISE = 0.25, 8, 1.0, 1.0
+PRIVATE = [{"name": "dp_sgd", "clip_norm": BOUND, "noise_multiplier": NOISE, "sample_rate": RATE, "steps": STEPS}]
 
-    def __init__(self, parameters: Any, lr: float) -> None:
-        super().__init__(parameters, lr=lr)
-        self.random = torch.Generator().manual_seed(11)
 
-    def step(self, closure: Any = None) -> Any:
-        held = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        length = torch.sqrt(sum(p.grad.pow(2).sum() for p in held)) + 1e-9
-        for p in held:
-            noise = torch.randn(p.shape, generator=self.random) * 0.1
-            p.grad.mul_(torch.clamp(1 / length, max=1.0)).add_(noise)
-        return super().step(closure)
+def private_step(state: State, x: Any, y: Any, rng: np.random.Generator) -> State:
+    """A step of DP-SGD as Opacus takes it: drawn examples, each gradient clipped, noise on their sum."""
+    net = nets.Mlp()
+    net.load_state_dict({n: torch.from_numpy(v) for n, v in state.items()})
+    total = {n: torch.zeros_like(p) for n, p in net.named_parameters()}
+    for i in np.flatnonzero(rng.random(len(y)) < RATE):
+        loss = nn.functional.cross_entropy(net(torch.from_numpy(x[i : i + 1])), torch.from_numpy(y[i : i + 1]))
+        found = dict(zip(total, torch.autograd.grad(loss, [*net.parameters()]), strict=True))
+        length = float(torch.sqrt(sum((g**2).sum() for g in found.values())))
+        total = {n: v + found[n] * min(1.0, BOUND / length) for n, v in total.items()}
+    drawn = {n: BOUND * NOISE * rng.normal(size=v.shape) for n, v in state.items()}
+    step = {n: 0.1 * (total[n].numpy() + drawn[n]) / (RATE * len(y)) for n in state}
+    return {n: (v - step[n]).astype(v.dtype) for n, v in state.items()}
+
+
+def private(parts: Sequence[Examples]) -> Callable[[State, Upload], Upload]:
+    """What a client sends that trains by DP-SGD in place of the training that is usual here."""
+
+    def protect(before: State, u: Upload) -> Upload:
+        rng, state = np.random.default_rng([u.client, np.float32(u.loss).view(np.uint32)]), before
+        for _ in range(STEPS):
+            state = private_step(state, *parts[u.client], rng)
+        return replace(u, state=state)
+
+    return protect
 
 
 class Dropped(nets.Adapted):
@@ -684,7 +699,15 @@ FEDERATIONS: dict[str, World] = {
     "Flower: a client-side mod, and what it does is claimed": flower(
         runs(false=(*FALSE, "refuted *")), stated(5, protections=CLAIMED), protect=clip(1.0, 0.05)
     ),
-    "Flower: clients train by DP-SGD as Opacus does": flower(training={"optimiser": PrivateSGD}),
+    "Flower: clients train by DP-SGD as Opacus does": flower(
+        protect=private(pairs_of_classes()[0]), training={"epochs": 0}, loss=False
+    ),
+    "Flower: clients train by DP-SGD, and that is claimed": flower(
+        subject=stated(5, protections=PRIVATE),
+        protect=private(pairs_of_classes()[0]),
+        training={"epochs": 0},
+        loss=False,
+    ),
     "Flower: adapters under dropout and AdamW": flower(
         IMPORTS,
         stated(5, base="an MLP that every client has", trained=["*lora_*"], task="classification"),

@@ -735,7 +735,7 @@ def _no_readers(folder: Path) -> None:
 
 
 @inbox(
-    "a table that was standardised", model="nets:Table", has_labels=False, refused="finite numbers from 0 to 1"
+    "a table that was standardised", model="nets:Table", has_labels=False, refused="not from 0 to 1"
 )
 def _standardised(folder: Path) -> None:
     parts, own = table()
