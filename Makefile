@@ -26,7 +26,7 @@ test: $(DONE)  ## the tests: six minutes on two cores
 nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour
 	$(TESTS)
 
-worlds: $(DONE)  ## degenerate and ordinary federations, networks and data, and what may be said of each; draws by SEED=20261128, else the date
+worlds: $(DONE)  ## what may be said of federations, networks and data of every kind; a part is drawn by SEED=20261128, or the date
 	$(if $(SEED),SEED=$(SEED)) $(TESTS) tests/worlds
 
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes

@@ -180,12 +180,20 @@ def _join(data: Data, holdings: Sequence[Images]) -> Data:
 
 @contextmanager
 def _explain_failures() -> Iterator[None]:
-    """What a method's own code raises on images that no client of the run has, as a sentence."""
+    """What a method's own code raises on images that no client of the run has, as a sentence.
+
+    A message may have been made before its sender had the model: what is played then lacks what the code reads.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
+        if isinstance(error, KeyError) and isinstance(kind := error.args[0], Kind):
+            raise UserError(
+                f"when the client made this, it had been sent nothing of {kind.words} that was recorded",
+                hint="what it sends is then not read by playing",
+            ) from error
         raise UserError(
             f"the client's code fails on other images ({type(error).__name__}: {quote_error(error)})",
             hint="what it sends is then not read by playing",

@@ -4,7 +4,7 @@ Of each holds: no ready, bounded, holds or verified that its truth denies, and n
 is open. Those that ran elsewhere and were recorded stand in degenerate_records.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.runtime.settings import settings
 from tests.worlds.degenerate_records import RECORDED
-from tests.worlds.world import READY, TELLS_NOT, Command, Truth, World, either, refused, runs, simulated
+from tests.worlds.world import READY, TELLS_NOT, Bring, Truth, World, either, refused, runs, simulated
 
 HERE = "tests.worlds.degenerate"
 
@@ -57,7 +57,7 @@ def audit(
     method: Mapping[str, Any] | None = None,
     attacks: Any = FEW,
     **config: Any,
-) -> Callable[..., Sequence[Command]]:
+) -> Bring:
     """Three clients with a small network, who all answer in two rounds, and a few attacks; or what is said."""
     who = {"dataset": "digits", "clients": 3, "model": {"name": "mlp", "hidden": [8]}, "availability": "full"}
     how = {"name": "fedavg", "rounds": 2, "local_epochs": 1, "batch_size": 20, "lr": 0.1}
@@ -259,12 +259,62 @@ SIMULATED: dict[str, World] = {
     "clients that share no example": World(
         audit(federation=sized(1, 2, 2, 2), method={"name": "data_sharing"}, attacks="auto"), runs(false=(READY,))
     ),
+    "counts that are sent before any model": World(
+        audit(method={"name": "astraea"}, attacks="auto"), runs(false=(READY,))
+    ),
     "a method whose models are withheld": World(
         audit(protections=[{"name": "withhold", "kinds": ["local_model"]}]), refused("local_model", "withhold")
     ),
     "all participants are malicious": World(
         audit(adversary={"name": "sign_flip", "clients": 3}),
         either("clients", "honest", "malicious", false=UNTRIED),
+    ),
+    "a matrix in which all are malicious": World(
+        audit(matrix={"adversaries": ["sign_flip"], "aggregators": ["median"], "malicious": [3]}),
+        either("malicious", "clients", false=UNTRIED),
+    ),
+    "a matrix of one client": World(
+        audit(federation={"clients": 1}, matrix={"adversaries": ["sign_flip"], "malicious": [1]}),
+        either("malicious", "clients", "matrix", false=UNTRIED),
+    ),
+    "absence of the only client": World(
+        audit(federation={"clients": 1}, absence={"answering": [0.5], "seeds": [7]}),
+        either("absence", "client", false=UNTRIED),
+    ),
+    "options of one client": World(
+        audit(federation={"clients": 1}, variants="auto"), few("exposed *.client", "hit linkage*")
+    ),
+    "one test image": World(audit(federation={"test_limit": 1}), few()),
+    # The sum of one upload is that upload
+    "secure sums of one client": World(
+        audit(federation={"clients": 1}, protections=["secure_aggregation"], attacks="auto"),
+        either("secure", "sum", "one client", "clients", false=(READY,)),
+    ),
+    "secure sums of one client that holds anything": World(
+        audit(federation=sized(100, 0, 0), protections=["secure_aggregation"], attacks="auto"),
+        either("secure", "sum", "one client", "clients", false=(READY, "clear membership.server")),
+    ),
+    "noise for nobody": World(
+        audit(
+            federation={"reply_loss": 1.0, "empty_round": "skip"},
+            protections=[{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0}],
+        ),
+        either("reply_loss", "lost", false=(READY, "clear *", "exposed *", "hit *"), says=TELLS_NOT),
+    ),
+    "the noise of one client": World(
+        audit(
+            federation={"clients": 1},
+            method={"weighting": "uniform"},
+            protections=[{"name": "central_dp", "noise_multiplier": 1.0}],
+            attacks="auto",
+        ),
+        either("central_dp", "clients", "expected", false=(READY, "refuted *", "hit *", "exposed *.client")),
+    ),
+    "private steps on one example each": World(
+        audit(
+            federation=sized(1, 1, 1), protections=[{"name": "dp_sgd", "clip_norm": 1.0, "noise_multiplier": 1.0}]
+        ),
+        either("dp_sgd", "example", "batch", false=(READY, "refuted *")),
     ),
     # Noise that costs more than any limit says
     "noise of nothing": World(

@@ -30,7 +30,7 @@ from tests.audit.importing.inboxes import (
     to_state,
     write_message,
 )
-from tests.worlds.world import READY, TELLS_NOT, Command, World, either, recorded, refused, runs
+from tests.worlds.world import READY, TELLS_NOT, Bring, World, either, recorded, refused, runs
 
 CLIENTS, NAN = 3, np.float32("nan")
 FEW = ["example_numbers", "label_counts_from_update", "loss_threshold", "hidden_images", "analytic"]
@@ -87,7 +87,7 @@ def world(
     return recorded(partial(write, **written), subject, network, attacks=attacks)
 
 
-def beside(kind: str, **arrays: Any) -> Callable[[Path], Sequence[Command]]:
+def beside(kind: str, **arrays: Any) -> Bring:
     """Every client sends these besides its model; a function is asked what a client sends."""
 
     def up(_: State, u: Upload) -> Mapping[str, Mapping[str, Any]]:
@@ -232,6 +232,25 @@ def two_classes() -> list[Examples]:
     return [(x, y % 2) for x, y in digits(CLIENTS)[0]]
 
 
+class Column(nn.Module):
+    """[b, 1] -> [b, 2]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(1, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(torch.relu(self.hidden(x)))
+        return out
+
+
+def one_column(folder: Path) -> None:
+    """Of each person one number, from 0 to 1; the class is whether it is large."""
+    x = np.random.default_rng(6).random((220, 1), np.float32)
+    people = [(x[i : i + 40], (x[i : i + 40, 0] > 0.5).astype(np.int64)) for i in range(0, 220, 40)]
+    write(folder, parts=people[:3], own=people[4], make=Column)
+
+
 class FrozenBody(nets.Mlp):
     """Its first layer stays as it is."""
 
@@ -262,7 +281,7 @@ def with_spectrum(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**arrays, "client:records/spectrum": torch.fft.fft2(torch.from_numpy(np.array(image())))}
 
 
-def rewritten(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Path], Sequence[Command]]:
+def rewritten(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Bring:
     return recorded(partial(rewrite, change), None, "tests.audit.importing.nets:Mlp", attacks=FEW)
 
 
@@ -316,8 +335,8 @@ def held_out(count: int, folder: Path) -> None:
         np.savez(folder / "truth" / "heldout" / f"client-{k}.npz", x=x[rows], y=y[rows])
 
 
-def of(brought: Callable[[Path], None], attacks: Any = FEW) -> Callable[[Path], Sequence[Command]]:
-    return recorded(brought, None, "tests.audit.importing.nets:Mlp", attacks=attacks)
+def of(brought: Callable[[Path], None], model: str = "tests.audit.importing.nets:Mlp") -> Bring:
+    return recorded(brought, None, model, attacks=FEW)
 
 
 def nothing_recorded(folder: Path) -> None:
@@ -336,6 +355,7 @@ UNTRIED = (
     "bounded reconstruction.*",
 )
 HONEST = ("contradicted *", "refuted *")
+NO_COPY = (*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")  # nobody's record is sent
 NOBODY = (
     "exposed exact_record.*",
     "exposed reconstruction.*",
@@ -425,17 +445,11 @@ RECORDED: dict[str, World] = {
         beside("client:records", note=text_of),
         runs(false=(*UNTRIED, *HONEST), says=("exposed exact_record.server", "hit hidden_images")),
     ),
-    "a text of no person": World(
-        beside("client:records", note=TEXT),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
+    "a text of no person": World(beside("client:records", note=TEXT), runs(false=NO_COPY)),
     # A pickle is listed and stays open
     "a pickle": World(
         beside("client:records", state=np.frombuffer(pickle.dumps({"x": [1, 2, 3]}), np.uint8)),
-        runs(
-            false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images"),
-            says=("open exact_record.server",),
-        ),
+        runs(false=NO_COPY, says=("open exact_record.server",)),
     ),
     "an array of no numbers": World(
         beside("client:records", cache=np.zeros((0, 4), np.float32)), runs(false=(*UNTRIED, *HONEST))
@@ -443,17 +457,10 @@ RECORDED: dict[str, World] = {
     "a number without an axis": World(
         beside("client:records", step=np.float32(3)), runs(false=(*UNTRIED, *HONEST))
     ),
-    "true and false": World(
-        beside("client:records", mask=np.arange(64) % 3 == 0),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
-    "zeros in bytes": World(
-        beside("client:records", padding=np.zeros(4096, np.uint8)),
-        runs(false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
-    ),
+    "true and false": World(beside("client:records", mask=np.arange(64) % 3 == 0), runs(false=NO_COPY)),
+    "zeros in bytes": World(beside("client:records", padding=np.zeros(4096, np.uint8)), runs(false=NO_COPY)),
     "numbers that are not finite beside the model": World(
-        beside("client:records", metric=np.array([np.nan, np.inf, 1.0])),
-        either("finite", false=(*UNTRIED, *HONEST, "exposed exact_record.*", "hit hidden_images")),
+        beside("client:records", metric=np.array([np.nan, np.inf, 1.0])), either("finite", false=NO_COPY)
     ),
     "complex numbers": World(of(spectrum), either("complex", "C64", "type", false=(*UNTRIED, *HONEST))),
     "models in bf16": World(rewritten(cast(torch.bfloat16)), runs(false=(*UNTRIED, *HONEST, "unread *"))),
@@ -500,6 +507,11 @@ RECORDED: dict[str, World] = {
     "recorded: examples of another shape than the network takes": World(
         world({"title": "Large", "examples": {"classes": ["even", "odd"], "shape": [1, 28, 28]}}, truth=False),
         refused("shape"),
+    ),
+    # One number of a person stands in every message
+    "recorded: a table of one column": World(
+        of(one_column, model="tests.worlds.degenerate_records:Column"),
+        either("column", "table", "shape", false=NO_COPY),
     ),
     "frozen layers": World(
         world(model="tests.worlds.degenerate_records:FrozenBody", make=FrozenBody),

@@ -29,7 +29,7 @@ from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.vision import torchvision
-from tests.worlds.world import READY, RUNS, Truth, either, refused
+from tests.worlds.world import RUNS, Truth, either, refused
 
 HERE = "tests.worlds.ordinary_networks"
 IMAGES = 400  # of a world, all parts together
@@ -896,7 +896,7 @@ class Brought:
     """Examples of one's own, what must come of them in a file of arrays, and handed to fa.attack."""
 
     data: Callable[[], Pair]
-    file: Truth | None  # of `plan` and `run`; None: no file can hold them
+    file: Truth | None  # of `plan` and `run`; None: no file can hold them, or degenerate.py says it
     attack: Truth | None
     network: Callable[[], nn.Module] = factory  # for fa.attack
     model: str = "mlp"  # for a file
@@ -996,12 +996,8 @@ DATA: dict[str, Brought] = {
         attacks="auto",
     ),
     "some blank images": Brought(data=with_x(blank_first), file=RUNS, attack=either(*ALIKE)),
-    "all images blank": Brought(
-        data=with_x(np.zeros_like), file=either(*ALIKE, "blank", false=(READY,)), attack=either(*ALIKE, "blank")
-    ),
-    "all images equal": Brought(
-        data=with_x(lambda x: x[:1].repeat(len(x), 0)), file=either(*ALIKE, false=(READY,)), attack=either(*ALIKE)
-    ),
+    "all images blank": Brought(data=with_x(np.zeros_like), file=None, attack=either(*ALIKE, "blank")),
+    "all images equal": Brought(data=with_x(lambda x: x[:1].repeat(len(x), 0)), file=None, attack=either(*ALIKE)),
     "labels from 1": Brought(data=with_y(lambda y: y + 1), file=either(*LABELS), attack=refused(*LABELS)),
     "labels below nothing": Brought(
         data=with_y(some_unknown), file=refused(*LABELS, "-1"), attack=refused(*LABELS)
@@ -1028,9 +1024,7 @@ DATA: dict[str, Brought] = {
     "real numbers": Brought(
         data=with_y(lambda y: y + 0.5), file=refused("regression", *LABELS), attack=refused("regression", *LABELS)
     ),
-    "one class": Brought(
-        data=with_y(lambda y: 0 * y + 3), file=either("one class", *LABELS, false=(READY,)), attack=RUNS
-    ),
+    "one class": Brought(data=with_y(lambda y: 0 * y + 3), file=None, attack=RUNS),
     "a class of one example": Brought(
         data=with_y(lambda y: np.where(np.arange(len(y)) == 0, 9, y % 9)), file=RUNS, attack=RUNS
     ),

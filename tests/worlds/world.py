@@ -64,13 +64,14 @@ def runs(*, false: tuple[str, ...] = (), says: tuple[str, ...] = (), answers: fl
 
 
 Command = list[str]
+Bring = Callable[[Path], Sequence[Command]]
 
 
 @dataclass(frozen=True)
 class World:
     """What somebody brings: what writes it into a folder, and gives the commands that audit it there."""
 
-    bring: Callable[[Path], Sequence[Command]]
+    bring: Bring
     truth: Truth
     wrong: str = ""  # why an audit of it is known to say what is false; a test of it fails once it does not
 
@@ -78,7 +79,7 @@ class World:
 Examples = tuple[Any, Any]
 
 
-def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Callable[[Path], Sequence[Command]]:
+def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Bring:
     """A federation that a config describes, of examples in a file of arrays where `data` gives some."""
 
     def bring(folder: Path) -> Sequence[Command]:
@@ -99,7 +100,7 @@ def simulated(data: Callable[[], Examples] | None = None, **config: Any) -> Call
 
 def recorded(
     write: Callable[[Path], None], subject: Mapping[str, Any] | None = None, model: str = "", **config: Any
-) -> Callable[[Path], Sequence[Command]]:
+) -> Bring:
     """A federation that ran elsewhere: `write` leaves folder/inbox, and folder/truth where there is one.
 
     Its operator states `subject`, or where that is None what the import guesses, and the network `model`.
