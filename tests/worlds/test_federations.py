@@ -1,43 +1,47 @@
 """Ordinary federations are imported and audited without a false word, or refused in a sentence."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.worlds.drawn_federations import DRAWN
 from tests.worlds.federations import EVERYTHING, FEDERATIONS, Recorded, evaluate, lists
 from tests.worlds.orders import ORDERS
-from tests.worlds.world import cases, judge
+from tests.worlds.world import cases, check_world, judge
 
-pytestmark = pytest.mark.usefixtures("few_epochs")
-WORLDS = {**FEDERATIONS, **ORDERS, **DRAWN}
+WORLDS = {**FEDERATIONS, **ORDERS}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(5)
+@pytest.mark.dear("DP-FedAvg of 1,000 clients")
 @pytest.mark.parametrize("name", cases(WORLDS))
-def test_of_an_ordinary_federation_nothing_false_is_said(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+def test_of_an_ordinary_federation_nothing_false_is_said(name: str, tmp_path: Path, record_property: Any) -> None:
+    check_world(WORLDS[name], tmp_path, record_property)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", cases(DRAWN))
+def test_of_a_federation_that_was_drawn_nothing_false_is_said(
+    name: str, tmp_path: Path, record_property: Any
 ) -> None:
-    judged = judge(WORLDS[name], tmp_path)
-    record_property("judged", tuple(judged))
-    assert judged.word != "wrong", judged.why
+    check_world(DRAWN[name], tmp_path, record_property)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", cases(EVERYTHING))
 def test_of_what_is_required_most_is_answered_where_everything_is_given(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, tmp_path: Path, record_property: Any
 ) -> None:
     judged = judge(EVERYTHING[name], tmp_path)
     record_property("judged", tuple(judged))
     assert judged.word == "right", judged.why
 
 
+WAYS = ("uplink", "downlink")
 MODEL = 4 * (64 * 16 + 16 + 16 * 10 + 10)  # bytes of nets.Mlp
 LISTS = 4 * 8 + 100 * 8 + len("cuda:0") + len("night\nbatch-2") + 1 + 2 * 16 + 300  # of `lists`
-WAYS = ("uplink", "downlink")
 ANSWER, COUNTS = 8 + 8 + 10 * 8, 8 + 8  # of `evaluate`; a count and a loss
 
 
