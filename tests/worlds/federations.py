@@ -623,13 +623,17 @@ PANEL = [
     *("label_counts_from_update", "label_counts_from_gradient", "example_numbers", "majority_class", "analytic"),
 ]
 ANSWERED = runs(false=("contradicted *", "refuted *", "unread *", READY, *NO_RECORD), answers=0.6)
+OPEN = (
+    "of nine required questions three have no attack that reads a global model (reconstruction by both readers, "
+    "an attribute by a client), and attacks on attributes read the newest round alone"
+)
 HOSPITALS: dict[str, Any] = {"data": partial(deal, [140, 190, 260, 340]), "held_out": 40}
 
 
 def whole(one: Recorded) -> World:
     """A federation whose operator states how it was trained, and all of whose panel runs."""
     subject = stated(len(one.data()[0]), method=FEDAVG | {"rounds": one.rounds})
-    return brought(one, ANSWERED, subject, attacks=PANEL, budget={"minutes": 10})
+    return replace(brought(one, ANSWERED, subject, attacks=PANEL, budget={"minutes": 10}), wrong=OPEN)
 
 
 EVERYTHING: dict[str, World] = {
