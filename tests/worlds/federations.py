@@ -722,6 +722,8 @@ FEDERATIONS: dict[str, World] = {
     "Flower: a table, evaluation on, lists": flower(IMPORTS, **TABLES, evaluates=evaluate, more=lists),
     # ---- NVFlare
     "NVFlare: changes of sites with odd names": nvflare(),
+    # Whose changes go on in the direction of those of the round before
+    "NVFlare: changes of hospitals of 100 to 300 images": nvflare(data=partial(deal, [100, 150, 220, 300])),
     "NVFlare: whole models of sites with odd names": nvflare(is_change=False),
     "NVFlare: BatchNorm, changes": nvflare(make=nets.Normed),
     "NVFlare: BatchNorm, changes whose counters are floating-point numbers": nvflare(
