@@ -38,7 +38,7 @@ BESIDE: Mapping[str, Any] = {"nothing": of.no_more, "lists, texts and bytes": of
 
 def draw(rng: np.random.Generator) -> tuple[str, World]:
     sizes = [int(n) for n in rng.integers(20, 90, rng.integers(3, 8))]
-    classes, rounds = int(rng.integers(3, 11)), int(rng.integers(1, 4))
+    classes, rounds = int(rng.integers(6, 11)), int(rng.integers(1, 4))  # of fewer there are not enough digits
     framework = str(rng.choice(["flower", "nvflare"]))
     names = [draw_name(rng, k) for k in range(len(sizes))]
     server, way, mod, beside = (str(rng.choice([*d])) for d in (SERVERS, WAYS, MODS, BESIDE))
