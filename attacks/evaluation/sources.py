@@ -140,11 +140,14 @@ def weighting(a: Artifact, start: Arrays) -> float:
 
     A kind is a name that a method chooses: under it a client may send its model or what changed in it, the model
     weighted by its examples or by a constant of its own. The one that leaves the smallest change is taken,
-    where the kind's own leaves four times as much: local training moves a model by less than the model.
+    where the kind's own leaves four times as much: local training moves a model by less than the model. Counters
+    move by as much as they count, and say nothing of it.
     """
     named = 1.0 if a.kind in MODELS else 0.0
     both = [
-        (np.asarray(v, np.float64), np.asarray(start[k], np.float64)) for k, v in a.payload.items() if k in start
+        (np.asarray(v, np.float64), np.asarray(start[k], np.float64))
+        for k, v in a.payload.items()
+        if k in start and np.ndim(v) and np.issubdtype(start[k].dtype, np.floating)
     ]
     along, size = (sum(float((x * w).sum()) for x, w in pairs) for pairs in (both, [(w, w) for _, w in both]))
     if not size or not np.isfinite(along):

@@ -274,13 +274,24 @@ def _check_examples(
             if turned
             else "give every example in the stated shape; a grey image has one channel, x[:, None]",
         )
-    if x.dtype == np.uint8 and len(shape) == 3:
-        x = x.astype(np.float32) / np.float32(255)
-    elif x.dtype.kind == "f" and np.isfinite(x).all() and (not x.size or (x.min() >= 0 and x.max() <= 1)):
+    if x.dtype in (np.uint8, np.uint16) and len(shape) == 3:
+        x = x.astype(np.float32) / np.float32(np.iinfo(x.dtype).max)
+    elif x.dtype.kind == "f" and not np.isfinite(x).all():
+        many = int((~np.isfinite(x)).reshape(len(x), -1).any(1).sum())
+        raise UserError(
+            f"{path}: {many} of {len(x)} examples hold numbers that are not finite, such as missing values",
+            hint="fill them in as the clients do before they train, or leave these examples out",
+        )
+    elif x.dtype.kind == "f" and x.size and (x.min() < 0 or x.max() > 1):
+        raise UserError(
+            f"{path}: examples go from {x.min():.3g} to {x.max():.3g}, and not from 0 to 1",
+            hint="scale each column of a table; give images before they are normalised by mean and std",
+        )
+    elif x.dtype.kind == "f":
         x = x.astype(np.float32)
     elif not (x.dtype.kind in "iu" and len(shape) == 1):
         raise UserError(
-            f"{path}: examples are {x.dtype} and not bytes, nor finite numbers from 0 to 1",
+            f"{path}: examples are {x.dtype}, and not numbers from 0 to 1, bytes or images of 16 bits",
             hint="give them before normalisation; mean and std of the subject say what the model sees",
         )
     if y.shape == (len(x),) and y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)):

@@ -87,19 +87,26 @@ def meaning(latest: list[Artifact]) -> CheckedStatement:
             u, g = _flat(a.payload, start[a.round]), _flat(start[a.round], a.payload)
             scale = float(np.linalg.norm(u) * np.linalg.norm(g))
             if scale > 0:
-                found.append((a, float(u @ g) / scale))
+                found.append((a, float(u @ g) / scale, float(np.linalg.norm(u - g) / np.linalg.norm(u))))
     title = "Models or changes"
     if not found:
         return CheckedStatement(
             id="meaning", title=title, status="open", text="No upload was recorded with what it began with."
         )
-    middle = float(np.median([r for _, r in found]))
+    middle, left = (float(np.median([x[i] for x in found])) for i in (1, 2))
     is_model, kind = middle > 0.5, found[0][0].kind
     text = (
         f"Uploads are recorded as {kind}; their direction agrees with the model they began with by {middle:.2f}"
     )
     if (is_model and kind in TRAINED) or (middle < 0.5 and kind in DELTAS):
         return CheckedStatement(id="meaning", title=title, status="holds", text=f"{text}, as {kind.words} does.")
+    if kind in DELTAS and left > 0.25:  # a change may go on where those before went; a model lies by its start
+        return CheckedStatement(
+            id="meaning",
+            title=title,
+            status="open",
+            text=f"{text}, as a change does that goes on where those of earlier rounds went.",
+        )
     adapters = (Kind.ADAPTER, Kind.ADAPTER_DELTA)
     other = (adapters if kind in adapters else (Kind.LOCAL_MODEL, Kind.MODEL_DELTA))[0 if is_model else 1]
     raise UserError(
@@ -236,7 +243,7 @@ def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]] | None = None) 
         kinds = [next((k for k in (*TRAINED, *DELTAS) if k in own), Kind.MODEL_DELTA) for own in parts]
         sent_by = [own[kind] for own, kind in zip(parts, kinds, strict=True) if kind in own]
         payloads = (before, after, *sent_by)
-        counters = {n for payload in payloads for n, v in payload.items() if v.dtype.kind != "f"}
+        counters = {n for payload in payloads for n, v in payload.items() if v.dtype.kind != "f" or not v.ndim}
         names = sorted((before.keys() & after.keys()) - counters)
         if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
             continue
@@ -263,6 +270,9 @@ def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
 
 
 def _flat(payload: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> Values:
-    """Its arrays that are floating-point numbers of the same shape in the other too, one after the other."""
-    alike = (n for n in sorted(payload) if n in like and payload[n].shape == like[n].shape)
+    """Its arrays of floating-point numbers that the other has in the same shape, one after the other.
+
+    Single numbers are left out: a counter that a mean made one grows by as much as it counts.
+    """
+    alike = (n for n in sorted(payload) if n in like and payload[n].shape == like[n].shape != ())
     return _join(payload, [n for n in alike if payload[n].dtype.kind == like[n].dtype.kind == "f"])

@@ -12,7 +12,9 @@ if [ ! -x "$env/bin/nvflare" ]; then
   python3 -m venv "$env"
   "$env/bin/pip" install --quiet "nvflare==2.9.0" scikit-learn || { rm -rf "$env"; exit 3; }
 fi
-rm -rf "$work"/{app,inbox,truth,simulator}
+rm -rf "$work"/{app,inbox,truth,simulator,poc,home}
+mkdir "$work/home"
+export HOME="$work/home" NVFLARE_POC_WORKSPACE="$work/poc"  # where a deployed server and sites keep their files
 cp -r "$here" "$work/app"
 ${FEDAUDIT:-fedaudit} tools recorder nvflare --out "$work/app/fedaudit_recorder.py"
 cd "$work/app"

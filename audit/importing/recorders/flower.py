@@ -71,11 +71,11 @@ def _content(message: Any, model: str) -> dict[str, dict[str, Any]]:
             (k, v, f"{name}.{k}") for name, record in part.items() for k, v in record.items()
         ):
             if action == TRAIN and not down and _is_number(value) and key in COUNTS:
-                kinds["num_examples"] = {"count": np.int64(value)}
+                kinds["num_examples"] = {"count": value}
             elif (
                 action == TRAIN and not down and _is_number(value) and "loss" in key and "local_loss" not in kinds
             ):
-                kinds["local_loss"] = {"loss": np.float32(value)}  # a client's loss on its own data
+                kinds["local_loss"] = {"loss": value}  # a client's loss on its own data
             elif not (down and key in ROUND):
                 kinds.setdefault(rest, {})[where] = value
     return kinds
@@ -151,7 +151,7 @@ class GridTap(Grid):  # type: ignore[misc]
             if kind == "global_model":
                 at += _action(group[0]) == EVALUATE
             elif kind == RECORDS:
-                own = self._inbox.list_news(values)
+                own = self._inbox.list_news(values, to)
             if own:
                 self._inbox.message(at, "downlink", "server", seen, {kind: own}, receivers=to)
 

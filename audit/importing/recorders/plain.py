@@ -111,7 +111,7 @@ def name_kind(whose: str, role: str) -> str:
     return f"{whose}:{word[:60] or 'values'}"
 
 
-def _measure(value: Any) -> int:
+def measure(value: Any) -> int:
     """Bytes of what could not be kept, about."""
     return int(getattr(value, "nbytes", 0) or sys.getsizeof(value))
 
@@ -129,7 +129,7 @@ class Inbox:
         self._parties: dict[str, int] = {}  # node -> client
         self._names: dict[str, int] = {}  # how often each was used; the second one is NAME.2
         self._sent: dict[tuple[int, str, str], set[str]] = {}  # what was sent by the server already
-        self._said: dict[str, bytes] = {}  # digests of what a server repeats
+        self._said: dict[str, dict[str, bytes]] = {}  # what a server repeats -> to whom -> digest
         self._read = 0  # bytes of the manifest that were read
         self._told = False  # that the folder cannot be locked
         self._lock = threading.RLock()
@@ -160,17 +160,18 @@ class Inbox:
         )
         return done is True
 
-    def list_news(self, values: Arrays) -> dict[str, Any]:
-        """Those that were not passed here before as they are: what a server repeats is recorded once."""
+    def list_news(self, values: Arrays, receivers: Sequence[str]) -> dict[str, Any]:
+        """Those that one of the receivers was not sent before as they are: repetitions are recorded once."""
         found = {}
         for name, value in values.items():
             digest = hashlib.sha256()
             for part, array in list_arrays(value, name):
                 is_array = isinstance(array, np.ndarray) and not array.dtype.hasobject
                 digest.update(part.encode() + (array.tobytes() if is_array else repr(array).encode()))
-            if self._said.get(name) != digest.digest():
+            said = self._said.setdefault(name, {})
+            if any(said.get(who) != digest.digest() for who in receivers):
                 found[name] = value
-                self._said[name] = digest.digest()
+            said |= dict.fromkeys(receivers, digest.digest())
         return found
 
     def note_failure(self, what: str, error: object, **lost: Any) -> None:
@@ -229,7 +230,7 @@ class Inbox:
                 (arrays if is_array else missing)[key] = value
         for key, value in missing.items():
             error = TypeError(f"{type(value).__name__} is neither numbers, text nor bytes")
-            self.note_failure(f"{key} of {sender} in round {round}", error, bytes=_measure(value), **way)
+            self.note_failure(f"{key} of {sender} in round {round}", error, bytes=measure(value), **way)
         if not arrays:
             if missing:
                 return False

@@ -39,3 +39,12 @@ def test_a_long_way_from_the_start_is_still_the_kind_that_was_named() -> None:
     far = {k: v + 2 * np.random.default_rng(3).normal(size=v.shape) for k, v in START.items()}
     assert weighting(upload(Kind.LOCAL_MODEL, far), START) == 1
     assert weighting(upload(Kind.MODEL_DELTA, {k: far[k] - v for k, v in START.items()}), START) == 0
+
+
+def test_a_counter_does_not_decide_what_was_sent() -> None:
+    """Steps that were counted: 1,400 before, and 1,500 more."""
+    start, moved = START | {"steps": np.array(1400)}, CHANGE | {"steps": np.array(1500)}
+    assert weighting(upload(Kind.MODEL_DELTA, moved), start) == 0
+    assert weighting(upload(Kind.LOCAL_MODEL, {k: start[k] + v for k, v in moved.items()}), start) == 1
+    floats = {k: v.astype(np.float32) for k, v in moved.items()}  # as a mean makes them
+    assert weighting(upload(Kind.MODEL_DELTA, floats), {k: v.astype(np.float32) for k, v in start.items()}) == 0

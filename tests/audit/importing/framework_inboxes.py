@@ -35,7 +35,7 @@ from tests.audit.importing.inboxes import (
     write_line,
     write_message,
 )
-from tests.audit.importing.unseen_inboxes import reply, send
+from tests.worlds.orders import reply, send
 
 NEW = "framework: "
 WORDS, LENGTH = 60, 12

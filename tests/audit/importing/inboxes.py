@@ -563,6 +563,12 @@ inbox_of(
     refused="they look like model_delta",
 )
 inbox_of(
+    "models under the name of changes",
+    up=lambda _, u: counted(u.state, u.examples, "model_delta"),
+    training={"lr": 0.02},
+    refused="they look like local_model",
+)
+inbox_of(
     "counts as arrays of one number",
     up=lambda _, u: {"local_model": u.state, "num_examples": {"count": np.array([u.examples])}},
 )
@@ -734,9 +740,7 @@ def _no_readers(folder: Path) -> None:
     path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "seen_by"}) + "\n" for row in rows))
 
 
-@inbox(
-    "a table that was standardised", model="nets:Table", has_labels=False, refused="finite numbers from 0 to 1"
-)
+@inbox("a table that was standardised", model="nets:Table", has_labels=False, refused="not from 0 to 1")
 def _standardised(folder: Path) -> None:
     parts, own = table()
     rounds, final = federate(nets.Table, parts)

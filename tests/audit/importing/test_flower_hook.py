@@ -174,3 +174,11 @@ def test_a_reply_that_the_guard_stops_does_not_leave(hook: Hook, tmp_path: Path)
     bad.content.array_records = {"a": {"w": SimpleNamespace(numpy=lambda: np.array([object()]))}}
     with pytest.raises(PermissionError, match="could not be recorded"):
         hook.ClientTap(str(tmp_path / "c"), guard=["true"])(bad, context, lambda m, c: m)
+
+
+def test_a_loss_and_a_count_are_recorded_in_every_digit(hook: Hook, tmp_path: Path) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+    sent.content.metric_records = {"m": {"num-examples": 7.5, "train_loss": 0.1}}
+    (line,) = uplinks(record(hook, tmp_path, [[sent]]))
+    found = arrays(tmp_path, line)
+    assert (found["num_examples/count"], found["local_loss/loss"]) == (7.5, 0.1)

@@ -35,12 +35,13 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import ImportRecord
-from tests.audit.importing import framework_inboxes, odd_inboxes, unseen_inboxes
+from tests.audit.importing import framework_inboxes, odd_inboxes
 from tests.audit.importing.inboxes import INBOXES, Inbox
 from tests.audit.importing.theirs import check
+from tests.worlds import orders
 
 HERE = Path(__file__).parent
-assert odd_inboxes.BASE and unseen_inboxes.NAMES and framework_inboxes.NEW  # their inboxes are entered as well
+assert odd_inboxes.BASE and orders.NEW and framework_inboxes.NEW  # their inboxes are entered as well
 IMPORTED = [name for name, one in INBOXES.items() if not one.refused]
 REFUSED = [name for name, one in INBOXES.items() if one.refused]
 
@@ -63,7 +64,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
 
 
 @pytest.mark.sample(14)
-@pytest.mark.dear("ten thousand arrays", *unseen_inboxes.PLAIN)
+@pytest.mark.dear("ten thousand arrays", *orders.ORDERS)
 @pytest.mark.parametrize("name", IMPORTED)
 def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:
     one = INBOXES[name]
@@ -193,7 +194,7 @@ def test_truth_is_found_whether_or_not_a_file_system_keeps_accents_apart(tmp_pat
 
 
 def test_pictures_in_folders_say_the_shape_and_the_classes_of_a_first_subject(tmp_path: Path) -> None:
-    one = INBOXES["unseen: truth as folders of pictures, metrics that are words and no numbers, one example"]
+    one = INBOXES["orders: truth as folders of pictures, metrics that are words and no numbers, one example"]
     one.write(tmp_path)
     text = write_first_subject(tmp_path / "inbox", tmp_path / "truth")
     assert 'classes: ["0", "1", "2", ' in text and "# seen: folders of truth" in text and "[1, 8, 8]" in text

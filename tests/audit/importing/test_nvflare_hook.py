@@ -33,6 +33,18 @@ class Shareable(dict[str, Any]):
         return self.get("__headers__", {}).get(name)
 
 
+class Filter:
+    """What NVFlare gives every filter: properties, and a way into a job for the tasks that are named."""
+
+    chain: str
+
+    def get_prop(self, name: str) -> Any:
+        return self.chain
+
+    def add_to_fed_job(self, job: list[Any], ctx: Any, **kwargs: Any) -> None:
+        job.append(kwargs)
+
+
 def weights(kind: str = "WEIGHTS", **meta: Any) -> Dxo:
     return Dxo(data_kind=kind, data=WEIGHTS, meta=meta)
 
@@ -51,12 +63,15 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
             "from_shareable": lambda shareable: shareable["DXO"],
         },
         "filter": {
-            "Filter": type("Filter", (), {"get_prop": lambda self, _: self.chain}),
-            "FilterChainType": SimpleNamespace(TASK_RESULT_CHAIN=RESULT),
+            "Filter": Filter,
+            "FilterChainType": SimpleNamespace(TASK_RESULT_CHAIN=RESULT, TASK_DATA_CHAIN=TASK),
             "FilterContextKey": SimpleNamespace(CHAIN_TYPE="chain"),
         },
+        "event_type": {
+            "EventType": SimpleNamespace(AFTER_TASK_DATA_FILTER="sends", AFTER_TASK_RESULT_FILTER="receives")
+        },
         "fl_constant": {
-            "FLContextKey": SimpleNamespace(TASK_NAME="task"),
+            "FLContextKey": SimpleNamespace(TASK_NAME="task", TASK_DATA="sent", TASK_RESULT="received"),
             "ProcessType": SimpleNamespace(SERVER_PARENT="SP", SERVER_JOB="SJ"),
         },
     }
@@ -74,6 +89,23 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
 SERVER = ("SJ", "example_project")  # a process, and its identity: a provisioned server has its project's name
 
 
+def context_of(own: tuple[str, str], peer: str, **known: Any) -> Any:
+    """What a filter is told of an exchange, in a job of three clients."""
+    sites = [SimpleNamespace(name=name) for name in ("site-1", "observer-7", "dataserver")]
+    return SimpleNamespace(
+        get_process_type=lambda: own[0],
+        get_identity_name=lambda: own[1],
+        get_prop=({"current_round": 0} | known).get,
+        get_peer_context=lambda: SimpleNamespace(get_identity_name=lambda: peer),
+        get_engine=lambda: SimpleNamespace(get_clients=lambda: sites),
+    )
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "manifest.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def exchange(
     tap: Any,
     folder: Path,
@@ -84,22 +116,13 @@ def exchange(
     task: str = "train",
     **headers: Any,
 ) -> list[dict[str, Any]]:
-    """The manifest after one exchange between a process and its peer, in a job of three clients."""
-    sites = [SimpleNamespace(name=name) for name in ("site-1", "observer-7", "dataserver")]
-    context = SimpleNamespace(
-        get_process_type=lambda: own[0],
-        get_identity_name=lambda: own[1],
-        get_prop={"task": task, "current_round": 0}.get,
-        get_peer_context=lambda: SimpleNamespace(get_identity_name=lambda: peer),
-        get_engine=lambda: SimpleNamespace(get_clients=lambda: sites),
-    )
+    """The manifest after one exchange between a process and its peer."""
     one = tap(str(folder))
     one.chain = chain
     message = dxo if isinstance(dxo, Shareable) else Shareable(DXO=dxo)
     message |= {"__headers__": message.get("__headers__", {}) | headers} if headers else {}
-    one.process(message, context)
-    path = folder / "manifest.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    one.process(message, context_of(own, peer, task=task))
+    return read_lines(folder)
 
 
 def arrays(folder: Path) -> dict[str, Any]:
@@ -223,3 +246,42 @@ def test_an_answer_that_is_an_error_lost_nothing(tap: Any, tmp_path: Path) -> No
     failed.code = "EXECUTION_EXCEPTION"
     (noted,) = [x for x in exchange(tap, tmp_path, RESULT, failed) if "error" in x]
     assert noted["bytes"] == 0 and "client/0 to train: ValueError: EXECUTION_EXCEPTION" in noted["error"]
+
+
+def test_what_a_server_says_to_every_client_is_recorded_for_each_and_repetitions_once(
+    tap: Any, tmp_path: Path
+) -> None:
+    one = tap(str(tmp_path))
+    one.chain = TASK
+    for peer in ("site-1", "observer-7", "site-1"):
+        one.process(Shareable(DXO=weights()), context_of(SERVER, peer, task="validate"))
+    lines = read_lines(tmp_path)
+    assert [x["receivers"] for x in lines if "message" in x] == [["client/0"], ["client/1"]]
+
+
+@pytest.mark.parametrize("given", [{}, {"tasks": None}, {"tasks": ["*"]}])
+def test_a_tap_that_names_no_task_is_a_filter_of_those_of_nvflares_workflows(
+    tap: Any, given: dict[str, Any]
+) -> None:
+    job: list[Any] = []
+    tap("inbox").add_to_fed_job(job, None, filter_type=RESULT, **given)
+    tasks = [one["tasks"] for one in job]  # each alone, as another filter of the recipe may have it
+    assert all(len(named) == 1 for named in tasks)
+    assert {"train", "validate", "submit_model", "fed_stats", "swarm_learn"} <= {named[0] for named in tasks}
+    tap("inbox").add_to_fed_job(named := [], None, filter_type=RESULT, tasks=["train", "mine"])
+    assert named == [{"filter_type": RESULT, "tasks": ["train", "mine"]}]
+
+
+def test_a_task_that_no_tap_is_a_filter_of_is_noted_once_with_its_size(tap: Any, tmp_path: Path) -> None:
+    taps = [tap(str(tmp_path)), tap(str(tmp_path))]  # as of two sets of tasks
+    for one in taps:
+        one.chain = RESULT
+    taps[1].process(Shareable(DXO=weights()), context_of(SERVER, "site-1", task="train"))
+    for task in ("train", "mine"):
+        came = context_of(SERVER, "observer-7", task=task, received=Shareable(DXO=weights()))
+        for one in taps:
+            one.handle_event("receives", came)
+            one.handle_event("sends", came)
+    (noted,) = [x for x in read_lines(tmp_path) if "error" in x]
+    assert noted["error"].startswith("task mine: ") and noted["bytes"] == 12
+    assert (noted["channel"], noted["sender"], noted["seen_by"]) == ("uplink", "client/1", ["server"])

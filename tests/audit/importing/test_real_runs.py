@@ -71,6 +71,7 @@ def test_an_app_that_ran_in_flower_imports(name: str, tmp_path: Path) -> None:
 
 
 NVFLARE = {  # workflow -> kinds that sites send
+    "poc": {"model_delta", "num_steps"},  # provisioned, each site a process
     "recipe": {"model_delta", "num_steps"},
     "gather": {"local_model", "num_steps"},
     "scaffold": {"local_model", "num_steps", "control_delta"},
@@ -78,11 +79,12 @@ NVFLARE = {  # workflow -> kinds that sites send
 
 
 @pytest.mark.parametrize("workflow", NVFLARE)
-def test_a_job_of_the_simulator_imports(workflow: str, tmp_path: Path) -> None:
+def test_a_job_of_nvflare_imports(workflow: str, tmp_path: Path) -> None:
     script = str(EXAMPLES / "nvflare" / "job.sh")
     run_example("NVFLARE", [script, str(tmp_path), workflow], tmp_path)
     seen = Survey.from_inbox(tmp_path / "inbox")
     assert set(seen.sends(Channel.UPLINK)) == NVFLARE[workflow] and seen.rounds == [0, 1, 2]
+    assert sorted(seen.nodes.values()) == ["dataserver", "observer-7", "site-1", "site-4"] and seen.errors == []
     assert ("clients:scaffold_c_diff" in seen.sends(Channel.DOWNLINK)) == (workflow == "scaffold")
     found = take(tmp_path, EXAMPLES / "nvflare")
     assert statuses(found)["aggregate"] == "holds" and "contradicted" not in statuses(found).values()

@@ -1,7 +1,6 @@
-"""Twelve more inboxes, written from docs/ alone and committed before the first of them was imported.
+"""Ordinary federations whose messages come in other orders, to others, from others, or with other truths.
 
-At first sight eight came through, and are PLAIN; of the others one was refused for the names of its clients, one
-for pictures as truth, one for sums without uploads, and the audit of one ended in a crash.
+They were written from docs/ alone, before any was imported.
 """
 
 import json
@@ -37,7 +36,10 @@ from tests.audit.importing.inboxes import (
     write_message,
     write_truth,
 )
+from tests.worlds.federations import FEW, IMPORTS, NETS
+from tests.worlds.world import World, recorded
 
+NEW = "orders: "
 NAMES = ["Klinikum München", "病院 2", "больница №3", "Hôpital d'Évry", "site 5 (test)"]
 
 
@@ -53,7 +55,7 @@ def reply(folder: Path, name: str, round: int, u: Upload, **more: Any) -> None:
     write_message(folder / "inbox", name, round, "uplink", f"client/{u.client}", ["server"], kinds, **more)
 
 
-@inbox("unseen: the new model is sent to be evaluated in the round that made it")
+@inbox(f"{NEW}the new model is sent to be evaluated in the round that made it")
 def _evaluated_at_once(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
@@ -69,7 +71,7 @@ def _evaluated_at_once(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: one client a round, rounds 10, 20, 30, ...")
+@inbox(f"{NEW}one client a round, rounds 10, 20, 30, ...")
 def _one_at_a_time(folder: Path) -> None:
     parts, own = digits()
     rounds, final = federate(nets.Mlp, parts, rounds=CLIENTS, heard=lambda t: [t])
@@ -81,7 +83,7 @@ def _one_at_a_time(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: a round without replies, then one of a single client")
+@inbox(f"{NEW}a round without replies, then one of a single client")
 def _silent(folder: Path) -> None:
     parts, own = digits()
     heard: list[list[int]] = [[0, 1, 2, 3, 4], [3], [4, 1, 2]]
@@ -91,7 +93,7 @@ def _silent(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: uploads that arrived twice, bit for bit")
+@inbox(f"{NEW}uploads that arrived twice, bit for bit")
 def _retransmitted(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
@@ -101,7 +103,7 @@ def _retransmitted(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: two clusters, each with a model of its own")
+@inbox(f"{NEW}two clusters, each with a model of its own")
 def _clusters(folder: Path) -> None:
     parts, own = digits()
     groups = [[0, 1], [2, 3, 4]]
@@ -119,7 +121,7 @@ def _clusters(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: sites validate each other's models at the end")
+@inbox(f"{NEW}sites validate each other's models at the end")
 def _cross_site(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
@@ -135,7 +137,7 @@ def _cross_site(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: clients named in other scripts, their lines last, truth by rows")
+@inbox(f"{NEW}clients named in other scripts, their lines last, truth by rows")
 def _named(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
@@ -155,14 +157,14 @@ def with_cache(state: State) -> State:
 
 
 inbox_of(
-    "unseen: an empty buffer in the network, the server's mean in float64",
+    f"{NEW}an empty buffer in the network, the server's mean in float64",
     nets.Cached,
     up=lambda _, u: counted(with_cache(u.state), u.examples),
     down=lambda state: {"global_model": with_cache(typed(np.float64)(state))},
 )
 
 
-@inbox("unseen: the head is trained first, then every layer")
+@inbox(f"{NEW}the head is trained first, then every layer")
 def _unfrozen(folder: Path) -> None:
     parts, own = digits()
     state, done = standard(nets.Mlp)[0][0].before, []
@@ -188,7 +190,7 @@ def federate_from(state: State, parts: Any, t: int) -> tuple[list[Round], State]
     return [Round(state, uploads)], average(state, uploads)
 
 
-@inbox("unseen: asynchronous, uploads from older models with their version")
+@inbox(f"{NEW}asynchronous, uploads from older models with their version")
 def _asynchronous(folder: Path) -> None:
     parts, own = digits()
     versions = [start(nets.Mlp)]
@@ -204,7 +206,7 @@ def _asynchronous(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: secure sums alone, the last model released", has_labels=False)
+@inbox(f"{NEW}secure sums alone, the last model released", has_labels=False)
 def _secure_sums(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
@@ -222,7 +224,7 @@ def _secure_sums(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("unseen: truth as folders of pictures, metrics that are words and no numbers, one example")
+@inbox(f"{NEW}truth as folders of pictures, metrics that are words and no numbers, one example")
 def _pictures(folder: Path) -> None:
     parts, own = digits()
     x, y = parts[4]
@@ -242,6 +244,8 @@ def _pictures(folder: Path) -> None:
             Image.fromarray(image[0]).save(path)
 
 
-MENDED = ("clients named", "truth as folders", "secure sums", "sites validate")
-PLAIN = [n for n in INBOXES if n.startswith("unseen: ") and not n.removeprefix("unseen: ").startswith(MENDED)]
-assert len(PLAIN) == 8
+ORDERS = {
+    name: World(recorded(one.write, None, one.model.replace("nets:", f"{NETS}:"), **FEW), IMPORTS)
+    for name, one in INBOXES.items()
+    if name.startswith(NEW)
+}
