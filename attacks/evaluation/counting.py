@@ -257,6 +257,17 @@ def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Im
     return truth.client_images(client) if client != SEVERAL else gather_people(truth, artifact, range(classes))[0]
 
 
+def find_strangers(truth: Truth, clients: Collection[int], people: Images) -> Images:
+    """What these clients hold of the same classes, but for what stands among `people` as well."""
+    held = [some.only(np.isin(some.y, people.y)) for some in map(truth.client_images, sorted(clients))]
+    own = set(fingerprints(people.x))
+    strange = [some.only(np.array([m not in own for m in fingerprints(some.x)], bool)) for some in held]
+    return Images(
+        x=np.concatenate([people.x[:0], *(some.x for some in strange)]),
+        y=np.concatenate([people.y[:0], *(some.y for some in strange)]),
+    )
+
+
 def count_labels(
     truth: Truth, clients: Sequence[int], artifacts: Sequence[str], classes: int
 ) -> NDArray[np.int64]:

@@ -48,7 +48,13 @@ from fedaudit.attacks.attack import (
 )
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
+from fedaudit.attacks.evaluation.counting import (
+    CountedPeople,
+    Rows,
+    collect_images,
+    find_strangers,
+    gather_people,
+)
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
@@ -71,6 +77,7 @@ from fedaudit.fl.threats.threat import Aim, Harm, Position, ThreatModel
 
 RATIO = 4  # non-members for each member
 HELD_OUT = 2_000  # of a client, at most: of few that none lies there by chance is not surely known
+OTHERS = 500  # held-out people and people of other clients, where so many are held out nowhere
 PLANTED = 20  # people of a client whose image is written over its message, at most
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
@@ -247,6 +254,11 @@ class HiddenImages(Attack):
             unseen = truth.unseen(np.unique(owners).tolist())
             of_their_classes = unseen.images.only(np.isin(unseen.images.y, members.y))
             others = _sample_images(of_their_classes, most, rng)
+            if len(others) < OTHERS:  # a copy is a copy: of whoever is not behind a message it is there by chance
+                elsewhere = set(claim["client"].tolist()) - {SEVERAL, *owners.tolist()}
+                strangers = find_strangers(truth, elsewhere, people)
+                more = _sample_images(strangers, OTHERS - len(others), rng)
+                others = Images(x=np.concatenate([others.x, more.x]), y=np.concatenate([others.y, more.y]))
             candidates = np.concatenate([people.x, others.x]) if len(people) else people.x
             reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners), candidates)
             searches.append(_Search(reader, people, owners, whose, members, others))
