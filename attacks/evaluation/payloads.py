@@ -131,7 +131,8 @@ def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: b
     arrays = [make_small(x.values) for x in sent if x.values.size]
     if not arrays or not rows.size:
         return []
-    plain = [*arrays, *(_turn(v) for v in arrays if v.ndim > 1 and v.shape[0] >= rows.shape[1])]
+    columns = (to_rows(v).T for v in arrays if v.ndim > 1 and v.shape[0] >= rows.shape[1])
+    plain = [*arrays, *map(np.ascontiguousarray, columns)]
     layouts = list_layouts(np.asarray(records, np.float32))
     found = [*_find_plain(plain, layouts)]
     if rows.shape[1] < LEAST or not disguised:
@@ -166,11 +167,6 @@ def make_small(values: NDArray[Any]) -> Row:
     with np.errstate(all="ignore"):
         small = np.asarray(values, np.float32)
         return np.where(np.abs(small) <= LARGEST, small, np.float32(0))  # NaN is not
-
-
-def _turn(values: Row) -> Row:
-    """Columns one after the other, as rows."""
-    return np.ascontiguousarray(to_rows(values).T)
 
 
 def _find_plain(arrays: Sequence[Row], layouts: Sequence[Row]) -> Iterator[Standing]:

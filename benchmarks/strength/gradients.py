@@ -59,7 +59,7 @@ def labels(out: Path) -> list[Figure]:
     for model, n in (("fresh", 1), ("trained", 1), ("fresh", 50), ("trained", 50)):
         replay = {**ONE, "updates": [n], "update_groups": 200}
         found = tried(federation(out, model), attack("label_counts_from_gradient"), replay).evidence
-        exact = pick(found, "count_exact_match", rule="bias")
+        exact = pick(found, "count_exact_match", rule="bias", n=n)
         what = "label of one image" if n == 1 else f"counts of a batch of {n}, all right"
         least = 1.0 if n == 1 else 0.99 if model == "fresh" else None
         figures.append(of(exact, "M8" if n == 1 else "M12", f"{what}, {model} model", least=least))
