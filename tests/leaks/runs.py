@@ -18,7 +18,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.result import AuditResult, Severity
 
-METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
+METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.disguised", "tests.leaks.worlds"
 TELEMETRY = "tests.leaks.telemetry"
 FEDERATION = {
     "dataset": "digits",

@@ -26,7 +26,8 @@ from fedaudit.audit.phases.report import write_reports
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump
 from tests.audit.attestation.forger import CHECK, CONFIG, REPLAY, STATED, UNSEEN, VERIFY, Way, edit, refit
-from tests.audit.attestation.further_ways import (
+from tests.audit.attestation.odd_ways import every_phase, own_seal
+from tests.audit.attestation.ways_below import (
     LEDGER,
     MANIFEST,
     METRICS,
@@ -38,7 +39,6 @@ from tests.audit.attestation.further_ways import (
     run_again,
     setting,
 )
-from tests.audit.attestation.odd_ways import every_phase, own_seal
 
 Read = dict[str, dict[str, Any]]
 OTHER = (CHECK, VERIFY, REPLAY)  # what only a key sees

@@ -473,7 +473,7 @@ WAYS: dict[str, Way] = {
 def main() -> None:
     """Print which command refuses which way: `python -m tests.audit.attestation.forger [WORD IN ITS NAME]`."""
     from tests.audit.attestation import foreign_ways as foreign
-    from tests.audit.attestation import further_ways as further
+    from tests.audit.attestation import ways_below as further
     from tests.audit.attestation.odd_ways import ODD
 
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""

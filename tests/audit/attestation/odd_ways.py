@@ -1,6 +1,6 @@
 """Twenty ways more, written from docs/ and the forger's own files, before any of them was played.
 
-The ways of forger.py and further_ways.py change what a file says. These say what no file can say: a folder that
+The ways of forger.py and ways_below.py change what a file says. These say what no file can say: a folder that
 contradicts itself, files and fields of phases that never ran, and bytes beside those that a reader looks at.
 `passes` is what a reviewer is entitled to: what the folder itself contradicts, `check` refuses.
 """
@@ -31,7 +31,7 @@ from tests.audit.attestation.forger import (
     refit,
     seal,
 )
-from tests.audit.attestation.further_ways import (
+from tests.audit.attestation.ways_below import (
     LEDGER,
     MANIFEST,
     NO_LEDGER,

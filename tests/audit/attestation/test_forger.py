@@ -1,6 +1,6 @@
 """Some hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
 
-The ways are those of forger.py, further_ways.py, odd_ways.py and foreign_ways.py, whose tables README and
+The ways are those of forger.py, ways_below.py, odd_ways.py and foreign_ways.py, whose tables README and
 SECURITY.md do not repeat. Behind them stands a property: whatever field of whatever file is changed, removed or
 emptied, a replay names it, or it is one of those that are printed as stated by the owner.
 """
@@ -27,7 +27,7 @@ from fedaudit.audit.experiments.replay import RunReplay
 from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folders
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.attestation import foreign_ways, further_ways, odd_ways
+from tests.audit.attestation import foreign_ways, odd_ways, ways_below
 from tests.audit.attestation.forger import (
     CHECK,
     COMMANDS,
@@ -46,9 +46,9 @@ from tests.audit.attestation.forger import (
 
 Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
 TABLES = {
-    "run": (WAYS | further_ways.FURTHER | odd_ways.ODD | foreign_ways.FOREIGN, make_run),
-    "cells": (further_ways.OF_CELLS | foreign_ways.FOREIGN_CELLS, further_ways.make_cells),
-    "recorded": (further_ways.RECORDED | foreign_ways.FOREIGN_RECORDED, further_ways.make_recorded),
+    "run": (WAYS | ways_below.FURTHER | odd_ways.ODD | foreign_ways.FOREIGN, make_run),
+    "cells": (ways_below.OF_CELLS | foreign_ways.FOREIGN_CELLS, ways_below.make_cells),
+    "recorded": (ways_below.RECORDED | foreign_ways.FOREIGN_RECORDED, ways_below.make_recorded),
 }
 CASES = [(table, way) for table, (ways, _) in TABLES.items() for way in ways]
 REMADE = [(table, way) for table, way in CASES if not TABLES[table][0][way].resets]

@@ -16,7 +16,7 @@ from fedaudit.audit.phases.compare_values import compare_values
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import conclude, each, edit, fedaudit, refit
-from tests.audit.attestation.further_ways import WITH_A_VARIANT
+from tests.audit.attestation.ways_below import WITH_A_VARIANT
 
 OURS: dict[str, Any] = {
     "measure": "auc",

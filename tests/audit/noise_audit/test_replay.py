@@ -106,7 +106,7 @@ def test_a_release_that_moves_too_far_is_refuted_with_its_factor(
 def test_where_sampling_is_credited_no_round_shows_a_client_that_was_not_drawn() -> None:
     system = {
         "protections": [CENTRAL],
-        "aggregator": "tests.audit.noise_audit.further_from_docs:CarriesTheAbsent",
+        "aggregator": "tests.audit.noise_audit.rules_of_sums:CarriesTheAbsent",
         **method("fedavg", rounds=2),
         "federation": {"availability": {"name": "bernoulli", "p": 0.5}},
     }
@@ -373,7 +373,7 @@ def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> N
 
 
 def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
-    diary = "tests.audit.noise_audit.fourth_from_docs:KeepsADiary"
+    diary = "tests.audit.noise_audit.state_outside_plays:KeepsADiary"
     result = check(OTHERS, protections=[CENTRAL], aggregator=diary, federation={"clients": 2, "train_limit": 40})
     assert result.status == "declared" and "opens the file 'diary-" in result.reason
 

@@ -1,4 +1,4 @@
-"""Audits of the systems that readers of the documentation wrote (read_from_docs.yaml and the two files after it).
+"""Audits of systems that readers of the documentation wrote (data_beside_noise.yaml and those beside it).
 
 python -m tests.audit.noise_audit.unseen [NAME ...] prints what is said of each, and which are missed.
 """
@@ -26,7 +26,7 @@ from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 
-NAMES = ("read_from_docs.yaml", "more_from_docs.yaml", "further_from_docs.yaml", "fourth_from_docs.yaml")
+NAMES = ("data_beside_noise.yaml", "jobs_and_relays.yaml", "rules_of_sums.yaml", "state_outside_plays.yaml")
 FILES = [Path(__file__).with_name(name) for name in NAMES]
 
 

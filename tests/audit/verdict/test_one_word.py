@@ -28,7 +28,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.decision import Word
-from tests.audit.attestation.further_ways import CELLS, WITH_A_VARIANT
+from tests.audit.attestation.ways_below import CELLS, WITH_A_VARIANT
 from tests.audit.importing import theirs
 from tests.audit.test_ready import CLEAN, HIDDEN
 from tests.audit.tiny import TEXT

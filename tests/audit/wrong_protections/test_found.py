@@ -25,7 +25,7 @@ WRONG = (
     "wrong_law",
     "central",
     "participation",
-    "later",
+    "of_every_kind",
 )
 REFUSED = {
     "DebugArray": "added the array 'debug'",

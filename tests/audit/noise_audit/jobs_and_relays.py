@@ -1,8 +1,8 @@
 """More systems that make a stated bound false, and some that only look as if they did.
 
-Written from fl/README.md and docs/ after those of read_from_docs.py, of kinds that are not there: jobs before and
+Written from fl/README.md and docs/ after data_beside_noise.py, of kinds that are not there: jobs before and
 beside the rounds, a second upload, relays, buffers of a model, rules that fire at one number of uploads, records
-that two clients hold. Every docstring says what is wrong, or why nothing is; more_from_docs.yaml has the configs.
+that two clients hold. Every docstring says what is wrong, or why nothing is; the configs are in the .yaml beside.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
-from tests.audit.noise_audit.shared_from_docs import (
+from tests.audit.noise_audit.false_bounds_shared import (
     EverybodyHasTen,
     Rounds,
     SaidToSum,

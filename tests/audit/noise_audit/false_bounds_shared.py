@@ -1,4 +1,4 @@
-"""What the systems of read_from_docs.py and of the files after it share: apart, for each play imports it anew."""
+"""What data_beside_noise.py and the other systems with false bounds share: apart, for each play imports it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

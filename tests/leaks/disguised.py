@@ -1,4 +1,4 @@
-"""Methods that leak, a second book: written like methods.py, before what was to find them was read.
+"""Methods that leak in disguise: written like methods.py, before what was to find them was read.
 
 Each hides what it tells better than those of the first book do: in a difference, at one client alone, under a
 permutation, in the digits of a number over rounds, in a control variate and in place of features.

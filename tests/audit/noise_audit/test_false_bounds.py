@@ -1,8 +1,8 @@
 """Systems that somebody wrote who had read the documentation alone, 119 of them wrong and 47 right.
 
-At first sight, at commit f0d55b2, 58 of 76 were refuted and none of 26 right ones. Of those of more_from_docs.py,
+At first sight, at commit f0d55b2, 58 of 76 were refuted and none of 26 right ones. Of jobs_and_relays.py,
 in the commit that added them, 13 of 17 were refuted or refused, and one of 10 right ones was refuted. Of those of
-further_from_docs.py, at commit b420419, 9 of 12, and none of 3 right ones. Of those of fourth_from_docs.py, at
+rules_of_sums.py, at commit b420419, 9 of 12, and none of 3 right ones. Of those of state_outside_plays.py, at
 commit bc0c6b30, 8 of 16, and none of 7 right ones.
 """
 

@@ -1,7 +1,7 @@
 """A fourth reading of the documentation: what a replay may miss since it plays the run again.
 
 State outside of a play, things that a play does not have, directions that no probe takes, and bits that a
-comparison leaves out. fourth_from_docs.yaml has their configs.
+comparison leaves out. state_outside_plays.yaml has their configs.
 """
 
 import json
@@ -31,7 +31,7 @@ from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
-from tests.audit.noise_audit.shared_from_docs import (
+from tests.audit.noise_audit.false_bounds_shared import (
     AlwaysTheFirst,
     EverybodyHasTen,
     Rounds,

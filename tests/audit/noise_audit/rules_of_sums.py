@@ -2,7 +2,7 @@
 
 Written from docs/ and fl/README.md: server optimisers, robust weights and rounding in a rule, stale uploads,
 private training that something clean is added to, coins that follow each other. Every docstring says what is
-wrong, or why nothing is; further_from_docs.yaml has the configs.
+wrong, or why nothing is; rules_of_sums.yaml has the configs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
 from fedaudit.fl.wire.protection import Message
-from tests.audit.noise_audit.shared_from_docs import (
+from tests.audit.noise_audit.false_bounds_shared import (
     AlwaysTheFirst,
     Rounds,
     SaidToSum,

@@ -1,7 +1,7 @@
-"""Systems that make a stated bound false, and some that only look as if they did.
+"""What depends on data beside the noise: systems that make a stated bound false, and some that only look so.
 
-Written from the documentation and the contracts of plugins alone. The file read_from_docs.yaml names each class
-with the rest of its config, towards whom the bound is false, and which unit it speaks of. Every docstring says
+Written from the documentation and the contracts of plugins alone; data_beside_noise.yaml names each class with
+the rest of its config, towards whom the bound is false, and which unit it speaks of. Every docstring says
 what is wrong, or why nothing is.
 """
 
@@ -36,7 +36,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
-from tests.audit.noise_audit.shared_from_docs import (
+from tests.audit.noise_audit.false_bounds_shared import (
     AlwaysTheFirst,
     EverybodyHasTen,
     Rounds,
