@@ -31,6 +31,7 @@ from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.decision import list_exposed
+from fedaudit.audit.verdict.trade_offs import BEST_FIRST
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Figure, Severity
@@ -83,8 +84,10 @@ class Hardening:
 
     @property
     def decided(self) -> Candidate:
-        """What the search ends with: the sufficient set, else the best that was run whole, else the base."""
-        return self.sufficient or next(iter(self.verified), self.base)
+        """What the search ends with: the best that was run whole, by its word first; the base where none was."""
+        return min(
+            self.verified, key=lambda c: (BEST_FIRST.index(c.word or Word.NOT_READY), c.rank), default=self.base
+        )
 
     @property
     def word(self) -> Word:

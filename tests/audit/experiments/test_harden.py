@@ -156,6 +156,15 @@ def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
     assert sent <= passed and found.config is None
 
 
+def test_of_sets_that_were_run_whole_the_one_with_the_best_word_decides() -> None:
+    """Screening took the first for better, whose own audit says that it is not ready."""
+    base = candidate("as audited", "leak", word=Word.NOT_READY)
+    first, second = candidate("sums", "fact", word=Word.NOT_READY), candidate("noise", word=Word.CANNOT_TELL)
+    found = conclude(base, verified=(first, second))
+    assert found.decided is second and found.word is Word.CANNOT_TELL and found.sufficient is None
+    assert "The verdict on noise, run whole" in found.sentence
+
+
 def conclude(base: Candidate, **found: Any) -> Hardening:
     known: dict[str, Any] = {"tried": (), "verified": (), "unmended": (), "seed": 8}
     return Hardening(base=base, config=None, **known | found)
