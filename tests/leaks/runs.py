@@ -97,7 +97,7 @@ LEAKS = {
         plain={},
         protections=("secure_aggregation",),
     ),
-    # the second book
+    # in disguise
     "image in a change": Leak(method=f"{SECOND}:ImageInChange", honest="fedavg", what="images"),
     "image of one traitor": Leak(method=f"{SECOND}:OneTraitor", honest="fedavg", what="images"),
     "image in buffers": Leak(

@@ -176,7 +176,7 @@ FOUND_BY: dict[str, dict[str, str]] = {
         "ClipsTooLate": REPLAY,
         "ServerTrusts": REPLAY,
     },
-    "later": {
+    "of_every_kind": {
         "CentredNoise": AMOUNT,
         "CutFarTails": LAW,
         "LessInTheMiddle": AMOUNT,
