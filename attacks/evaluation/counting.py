@@ -257,15 +257,22 @@ def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Im
     return truth.client_images(client) if client != SEVERAL else gather_people(truth, artifact, range(classes))[0]
 
 
-def find_strangers(truth: Truth, clients: Collection[int], people: Images) -> Images:
-    """What these clients hold of the same classes, but for what stands among `people` as well."""
-    held = [some.only(np.isin(some.y, people.y)) for some in map(truth.client_images, sorted(clients))]
-    own = set(fingerprints(people.x))
-    strange = [some.only(np.array([m not in own for m in fingerprints(some.x)], bool)) for some in held]
-    return Images(
-        x=np.concatenate([people.x[:0], *(some.x for some in strange)]),
-        y=np.concatenate([people.y[:0], *(some.y for some in strange)]),
-    )
+def find_strangers(
+    truth: Truth, clients: Collection[int], people: Images, most: int, rng: np.random.Generator
+) -> Images:
+    """So many of what these clients hold of the same classes, but for what stands among `people` as well.
+
+    Clients are asked in an order of chance until there are enough, so that the cost grows with `most` alone.
+    """
+    own, found = set(fingerprints(people.x)), [people.only(np.zeros(0, np.int64))]
+    for client in rng.permutation(sorted(clients)).tolist():
+        if sum(map(len, found)) >= most:
+            break
+        theirs = truth.client_images(client)
+        alike = theirs.only(np.isin(theirs.y, people.y))
+        found.append(alike.only(np.array([m not in own for m in fingerprints(alike.x)], bool)))
+    every = Images(x=np.concatenate([some.x for some in found]), y=np.concatenate([some.y for some in found]))
+    return every.only(rng.permutation(len(every))[:most])
 
 
 def count_labels(

@@ -256,7 +256,7 @@ class HiddenImages(Attack):
             others = _sample_images(of_their_classes, most, rng)
             if len(others) < OTHERS:  # a copy is a copy: of whoever is not behind a message it is there by chance
                 elsewhere = set(claim["client"].tolist()) - {SEVERAL, *owners.tolist()}
-                more = _sample_images(find_strangers(truth, elsewhere, people), OTHERS - len(others), rng)
+                more = find_strangers(truth, elsewhere, people, OTHERS - len(others), rng)
                 others = Images(x=np.concatenate([others.x, more.x]), y=np.concatenate([others.y, more.y]))
             candidates = np.concatenate([people.x, others.x]) if len(people) else people.x
             reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners), candidates)

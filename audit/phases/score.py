@@ -228,11 +228,11 @@ class Scoring:
 
     def _judge_attack(self, file: Mapping[str, Any], answered: Answered) -> Finding:
         """The finding about one attack."""
-        names = {spec.label: spec.name for spec in self._choice.specs}
         label, aim = file["name"], Aim(file["card"]["aim"])
+        name = next((spec.name for spec in self._choice.specs if spec.label == label), label)
         finding = describe_attack(file, answered.shown.get(name_finding(file)), self._config.prior)
         finding = qualify_finding(self._policy.rate(finding), self._imported)
-        finding.taxonomy = taxa(sort_of(names.get(label, label), aim))
+        finding.taxonomy = taxa(sort_of(name, aim))
         return finding
 
     def _draw(self, attacks: Sequence[Finding]) -> list[Figure]:

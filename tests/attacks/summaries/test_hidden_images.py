@@ -258,7 +258,7 @@ def test_where_few_are_held_out_people_of_other_clients_show_that_no_copy_is_the
     (people,) = attack.count_people(claim, few, np.random.default_rng(1))
     assert sum(map(len, people.hit.values())) == 10 and people.luck.hits == 0
     assert people.luck.trials > sum(map(len, people.tested.values()))
-    alone = find_strangers(few, {1}, few.client_images(1))
+    alone = find_strangers(few, {1}, few.client_images(1), 100, np.random.default_rng(0))
     assert not len(alone)  # nobody's own record tells of chance
 
 
