@@ -42,6 +42,7 @@ class Update:
     kind: Kind
     origin: str
     client: int
+    round: int
     batch: int  # examples in a step, as far as is known (at least 1)
     examples: int  # behind the whole upload, as far as is known (at least 1)
     steps: int  # local steps, as far as is known (at least 1)
@@ -101,6 +102,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
         kind=find_kind(a),
         origin=a.origin,
         client=number_of(a.sender),
+        round=a.round,
         batch=batch,
         examples=examples,
         steps=steps,

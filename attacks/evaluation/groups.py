@@ -51,6 +51,34 @@ def count_each_kind(claim: Claim, claimed: Claimed, fact: Fact, truth: Truth) ->
     return found
 
 
+def average_rounds(claim: Claim, claimed: Claimed) -> tuple[Claim, Claimed]:
+    """A row for each client and kind, in order: what its messages of all rounds say on average, rounded.
+
+    `claim` has client and kind [k]. Of two messages that contradict each other nothing is held.
+    """
+    pairs = [*zip(claim["client"].tolist(), claim["kind"].tolist(), strict=True)]
+    rows = {pair: [i for i, other in enumerate(pairs) if other == pair] for pair in dict.fromkeys(pairs)}
+    said = np.array([np.rint(claimed[own].mean(axis=0)) for own in rows.values()], claimed.dtype)
+    said = said.reshape(-1, *claimed.shape[1:])
+    return {"client": np.array([k for k, _ in rows]), "kind": np.array([kind for _, kind in rows])}, said
+
+
+def count_held_by_all(artifact: str, held: Mask, truth: Truth, kind: Kind) -> list[PeopleCount]:
+    """Whom it tells of that somebody behind a message of many holds these classes [C]: who stands in a small one.
+
+    Whoever saw no message would say that each class is held, and is as often right: so all of it is luck.
+    """
+    found, lucky = CountedPeople(KNOWN.format(HELD.of_group), Harm.ATTRIBUTE, kind), 0
+    for label, is_held in enumerate(held.tolist()):
+        people = truth.people(artifact, label)
+        small = 0 < sum(map(len, people.values())) < SMALL
+        for client, rows in people.items():
+            found.test(client, rows, rows if small and is_held else [])
+            lucky += len(rows) * small
+    found.luck(lucky, sum(len(r) for c in range(len(held)) for r in truth.people(artifact, c).values()))
+    return found.people(truth)
+
+
 def count_facts(
     clients: Counts, claimed: Claimed, fact: Fact, truth: Truth, kind: Kind | None = None
 ) -> list[PeopleCount]:

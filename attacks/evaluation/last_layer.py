@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation import sources as weights
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sources import global_model
-from fedaudit.attacks.evaluation.sums import count_clients, find_kind, number_of
+from fedaudit.attacks.evaluation.sources import global_model, pair_models
+from fedaudit.attacks.evaluation.sums import SEVERAL, count_clients, find_kind, number_of
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 
@@ -82,6 +82,36 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
     return found
 
 
+def head_changes(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
+    """What each recorded global model changed in the last layer of the one before, as all clients' one upload."""
+    found = []
+    for before, after in pair_models(view):
+        weight, bias = head_names(before.payload, knowledge)
+        if weight not in after.payload:
+            continue
+        moved = {
+            k: np.asarray(after.payload[k], np.float64) - before.payload[k]
+            for k in (weight, bias)
+            if k in after.payload
+        }
+        found.append(
+            HeadUpdate(
+                client=SEVERAL,
+                artifact=after.id,
+                kind=after.kind,
+                round=after.round,
+                bias=moved.get(bias),
+                rows=moved[weight].sum(axis=1),
+                norms=np.linalg.norm(moved[weight], axis=1),
+                before=before.payload,
+                after=after.payload,
+                examples=None,
+                reach=0.0,
+            )
+        )
+    return found
+
+
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
     """Names of the last layer's weight and bias; "" where it has none of that shape."""
     module = knowledge.granted_architecture(weights).module()
@@ -98,9 +128,9 @@ def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
 
 def head_non_members(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     """Why the last layer says nothing here, as a sentence; empty where it may."""
-    if not weights.uploads(view, knowledge.training):
+    updates = [*head_updates(view, knowledge), *head_changes(view, knowledge)]
+    if not updates and not weights.uploads(view, knowledge.training):
         return "no client sends its model, or what changed in it, that the server could read"
-    updates = head_updates(view, knowledge)
     model = next((a for a in view if a.kind == Kind.GLOBAL_MODEL), None)
     if not updates and model is not None:
         module = knowledge.granted_architecture(model.payload).module()

@@ -83,6 +83,26 @@ def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = N
     return replace(found, payload=min(models, key=measure_distance))
 
 
+def pair_models(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
+    """Each recorded global model with the one before it, of those that the same parties read.
+
+    Of several models in one message each is paired with its own (IFCA). One that did not change is left out.
+    """
+    pairs, latest = list[tuple[Artifact, Artifact]](), dict[tuple[str, ...], Artifact]()
+    for a in sorted(index(view).select(kind=Kind.GLOBAL_MODEL, origin="recorded"), key=lambda a: a.round):
+        before = latest.get(a.seen_by)
+        latest[a.seen_by] = a
+        models = [several(b.payload) for b in (before, a) if b is not None]
+        if before is not None and len(models[0]) == len(models[1]):
+            both = zip(*models, strict=True)
+            pairs += [
+                (replace(before, payload=first), replace(a, payload=second))
+                for first, second in both
+                if any(k in first and not np.array_equal(v, first[k]) for k, v in second.items())
+            ]
+    return pairs
+
+
 def several(payload: Arrays) -> list[Arrays]:
     """One broadcast model, or several whose names begin with their number (IFCA)."""
     numbers = {k.partition("/")[0] if "/" in k else "" for k in payload}

@@ -13,6 +13,7 @@ to the last example, in more than half of those in which there are any: a number
 is not known. In half of the plays each class is left out with probability 1/2, since of large clients a mix alone
 leaves hardly any out.
 
+All recorded rounds are played, and of each fact what is claimed from the round that tells it best of plays.
 Updates are not read, which other attacks do; the model that a client uploaded is what it is played with. Clients
 that hold more than MOST examples are played with so many. Sums of several clients are left out.
 
@@ -29,7 +30,7 @@ read, as text. Of plays that were left out [k, h, 2 C + 1]: said, -1 where not c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ class PlayedFacts(Attack):
         also_reads=(*READ, Kind.GLOBAL_MODEL),
         aids=(*UPLOADS, Kind.GLOBAL_MODEL),
         any_numbers=True,
+        rounds="all",
         modality=MODALITIES,
         learns="how many examples a client holds, how many of each class, or which classes, from any message, "
         "whatever it is called, and from whether it comes",
@@ -110,7 +112,7 @@ class PlayedFacts(Attack):
         "themselves are read by other attacks",
         remedy="send less: nothing that depends on labels or on how many examples there are, from everybody or "
         "from nobody; or add calibrated noise, or aggregate messages securely",
-        effort=Effort(seconds=10, grows=("network", "clients"), examples=500, settings=("plays",), beside=0.7),
+        effort=Effort(seconds=10, grows=("network", "clients", "rounds"), examples=500, settings=("plays",), beside=0.7),
     )
 
     @settings
@@ -119,14 +121,14 @@ class PlayedFacts(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         assert knowledge.player is not None, "it does not apply without"
-        seed, found, failures = int(rng.integers(2**31)), list[_Read](), list[UserError]()
-        newest = self._choose(view, knowledge)
-        for heard, kinds in newest:
+        seed, read, failures = int(rng.integers(2**31)), dict[int, list[_Read]](), list[UserError]()
+        for heard, kinds in self._choose(view, knowledge):
             play = _Play(heard, kinds, knowledge.player, knowledge.granted_auxiliary, knowledge.classes, seed)
             try:
-                found.append(play.read(self.config.plays))
+                read.setdefault(heard.sender, []).append(play.read(self.config.plays))
             except UserError as error:
                 failures.append(error)
+        found = [_join_rounds(of) for _, of in sorted(read.items())]
         if not found:
             raise failures[0] if failures else UserError(UNPLAYED, hint="nothing of it can be played")
         n, counts, present = _split(np.stack([f.claimed for f in found]))
@@ -174,13 +176,12 @@ class PlayedFacts(Attack):
         return "" if self._choose(view, knowledge) else "no client sent anything but updates that can be played"
 
     def _choose(self, view: Sequence[Artifact], knowledge: Knowledge) -> "list[tuple[Heard, list[Kind]]]":
-        """The newest message of each client, and what any client sent in that round besides updates."""
-        kinds, newest = dict[int, set[Kind]](), dict[int, Heard]()
-        for heard in gather(view, READ, np.random.default_rng(0), knowledge.training):
-            if heard.sender != SEVERAL:
-                newest[heard.sender] = heard
-                kinds.setdefault(heard.round, set()).update(heard.rest)
-        return [(h, sorted(kinds[h.round])) for _, h in sorted(newest.items()) if kinds[h.round]]
+        """Every message of single clients, the newest last, and what any sent in its round besides updates."""
+        heard = gather(view, READ, np.random.default_rng(0), knowledge.training)
+        alone, kinds = [h for h in heard if h.sender != SEVERAL], dict[int, set[Kind]]()
+        for h in alone:
+            kinds.setdefault(h.round, set()).update(h.rest)
+        return [(h, sorted(kinds[h.round])) for h in alone if kinds[h.round]]
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,24 @@ class _Read:
     kinds: str
     said: NDArray[np.int64]
     true: NDArray[np.int64]
+
+
+def _join_rounds(read: Sequence[_Read]) -> _Read:
+    """One client's rounds as one: each fact from the round in which plays tell it best, of equals the newest.
+
+    Plays that were left out are those of the newest round.
+    """
+    newest, r2 = read[-1], np.stack([r.r2 for r in read])
+    known = np.stack([r.claimed for r in read]) != UNKNOWN
+    best = len(read) - 1 - np.where(known, r2, -1.0)[::-1].argmax(axis=0)
+    facts = np.arange(len(best))
+    return replace(
+        newest,
+        claimed=np.stack([r.claimed for r in read])[best, facts],
+        r2=r2[best, facts],
+        source=[read[row].source[f] for f, row in enumerate(best.tolist())],
+        kinds=" ".join(dict.fromkeys(k for r in read for k in r.kinds.split())),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ negative. Replayed uploads of few steps on a single batch are the planted leaks;
 read as if one step had been made on all of the client's examples, which label_counts_from_update does
 better.
 
-Claim: counts int64 [k, R, C] in the order of RULES, n, steps, client [k], and as text artifact, origin [k].
+Evidence is about each client's newest message; people are counted by the mean of all rounds.
+
+Claim: counts int64 [k, R, C] in the order of RULES, n, steps, client, round [k], and as text artifact, origin and
+kind [k].
 """
 
 from collections import defaultdict
@@ -34,8 +37,9 @@ from fedaudit.attacks.evaluation.count_evidence import (
     overlap_evidence,
     spread,
 )
+from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.gradients import UPLOADS, Update, updates
-from fedaudit.attacks.evaluation.groups import COUNTED, count_each_kind
+from fedaudit.attacks.evaluation.groups import COUNTED, average_rounds, count_each_kind
 from fedaudit.attacks.evaluation.label_rules import llg, proportions
 from fedaudit.attacks.evaluation.last_layer import confusion, head_names
 from fedaudit.attacks.evaluation.sources import SAID_WITH
@@ -60,11 +64,12 @@ class LabelCountsFromGradient(Attack):
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         control="updates",
+        rounds="all",
         learns="how many examples of each class were in a batch",
         does_not_show="which examples those are; nor counts of larger batches under another loss than the "
         "plain softmax",
         remedy="aggregate updates securely, or clip and noise them with a stated epsilon",
-        effort=Effort(seconds=0.3, grows=("network", "updates")),
+        effort=Effort(seconds=0.3, grows=("network", "updates", "rounds")),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -88,22 +93,23 @@ class LabelCountsFromGradient(Attack):
             "steps": np.array([u.steps for u, _, _ in found]),
             "artifact": np.array([u.artifact for u, _, _ in found]),
             "origin": np.array([u.origin for u, _, _ in found]),
+            "round": np.array([u.round for u, _, _ in found]),
             "client": np.array([u.client for u, _, _ in found]),
             "kind": np.array([u.kind.value for u, _, _ in found]),
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
         """Of recorded uploads, by the first rule."""
-        rows = np.flatnonzero(claim["origin"] == "recorded")
-        said = claim["counts"][rows, 0]
-        return by_client(claim["client"][rows], said, lambda n: format_counts(n, classes), OF_COUNTS)
+        told, said = _average_recorded(claim)
+        return by_client(told["client"], said, lambda n: format_counts(n, classes), OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         classes = claim["counts"].shape[2]
         true = np.array([[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]])
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-        for row, n in enumerate(true.sum(axis=1)):
+        for row in list_latest(claim).tolist():
+            n = true[row].sum()
             if n == claim["n"][row]:  # else the truth is not that of this batch
                 real = claim["origin"][row] == "recorded"
                 key = (0, 0) if real else (int(claim["steps"][row]), int(n))
@@ -136,9 +142,7 @@ class LabelCountsFromGradient(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """By the first rule, of uploads that were recorded, of each kind apart."""
-        rows = claim["origin"] == "recorded"
-        recorded = {name: claim[name][rows] for name in ("client", "kind")}
-        return count_each_kind(recorded, claim["counts"][rows, 0], COUNTED, truth)
+        return count_each_kind(*_average_recorded(claim), COUNTED, truth)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """Longer training is no remedy where clients trained for long."""
@@ -166,6 +170,12 @@ def _readable(view: Sequence[Artifact], knowledge: Knowledge) -> list[tuple[Upda
         if weight in u.gradient:
             found.append((u, weight, bias))
     return found
+
+
+def _average_recorded(claim: Claim) -> tuple[Claim, Counts]:
+    """What recorded uploads say by the first rule, a row for each client and kind."""
+    rows = claim["origin"] == "recorded"
+    return average_rounds({k: claim[k][rows] for k in ("client", "kind")}, claim["counts"][rows, 0])
 
 
 def _wrong_batch(

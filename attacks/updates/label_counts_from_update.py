@@ -12,10 +12,13 @@ The proportions, from the change of the bias and the softmax outputs along the s
 the model before and after (Dimitrov et al., arXiv:2206.12395, with auxiliary images in the place of
 the client's). Left out: regression on a hundred simulated clients.
 
+What the next global model changed is read as a sum of all uploads of a round, by whoever reads both. Evidence is
+about each sender's newest message; people are counted by what the messages of all rounds agree on.
+
 The planted leak is one step on one image of each client: its class is certain.
 
 Claim: client and artifact [k], present bool [k, R, C] in the order of RULES, share float64 [k, C] (NaN: not
-known), model [k]; extractors [models], objects: the models before training.
+known), kind, origin, round [k], model [k]; extractors [models], objects: the models before training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,14 +29,15 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
-from fedaudit.attacks.evaluation.counting import collect_images, count_labels
-from fedaudit.attacks.evaluation.groups import HELD, count_each_kind
+from fedaudit.attacks.evaluation.counting import collect_images, count_labels, list_latest
+from fedaudit.attacks.evaluation.groups import HELD, average_rounds, count_each_kind, count_held_by_all
 from fedaudit.attacks.evaluation.label_rules import STILL, present, proportions, select_far_rows
 from fedaudit.attacks.evaluation.label_sets import set_evidence, share_evidence, wrong_client
 from fedaudit.attacks.evaluation.last_layer import (
     UPLOADS,
     HeadUpdate,
     confusion,
+    head_changes,
     head_non_members,
     head_updates,
     one_step,
@@ -50,6 +54,7 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
+_COLUMNS = ("client", "kind", "artifact", "origin", "round", "present", "share", "model")
 Values = NDArray[np.float64]
 
 
@@ -62,13 +67,14 @@ class LabelCountsFromUpdate(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),
-        aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
-        learns="which classes a client owns, and how much of each",
+        aids=(*SAID_WITH, Kind.NUM_EXAMPLES),
+        rounds="all",
+        learns="which classes a client owns, and how much of each; which of all of them anybody does",
         does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
-        effort=Effort(seconds=0.35, grows=("network", "clients")),
+        effort=Effort(seconds=0.35, grows=("network", "clients", "rounds")),
     )
 
     @settings
@@ -84,15 +90,19 @@ class LabelCountsFromUpdate(Attack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        updates = _drop_older_sums(head_updates(view, knowledge))
+        updates = [*head_updates(view, knowledge), *head_changes(view, knowledge)]
         extractors, model = starting_models(updates, knowledge)
-        share = np.full((len(updates), knowledge.classes), np.nan)
-        for i, u in enumerate(updates[: self.config.max_clients]):
-            share[i] = self.shares(u, knowledge)
-        return {
+        told = {
             "client": np.array([u.client for u in updates]),
             "kind": np.array([u.kind.value for u in updates]),
             "artifact": np.array([u.artifact for u in updates]),
+            "origin": np.full(len(updates), "recorded"),
+            "round": np.array([u.round for u in updates]),
+        }
+        share = np.full((len(updates), knowledge.classes), np.nan)
+        for i in _list_judged(told)[: self.config.max_clients]:
+            share[i] = self.shares(updates[i], knowledge)
+        return told | {
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
             "share": share,
             "model": model,
@@ -122,12 +132,12 @@ class LabelCountsFromUpdate(Attack):
         return proportions(u.bias / u.reach, outputs)
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
-        return by_client(
-            claim["client"], claim["present"], lambda p: name_classes(_combine_rules(p), classes), OF_CLASSES
-        )
+        told, present = self._agree(claim)
+        return by_client(told["client"], present, lambda p: name_classes(p, classes), OF_CLASSES)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        classes = claim["present"].shape[2]
+        classes, judged = claim["present"].shape[2], _list_judged(claim)
+        claim = {**claim, **{name: claim[name][judged] for name in _COLUMNS}}
         counts = count_labels(truth, claim["client"].tolist(), claim["artifact"].tolist(), classes)
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
         planted, label = self._read_planted_steps(claim, truth, rng)
@@ -155,11 +165,20 @@ class LabelCountsFromUpdate(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        present = np.stack([_combine_rules(p) for p in claim["present"]])
-        return count_each_kind(claim, present, HELD, truth)
+        told, present = self._agree(claim)
+        found = count_each_kind(told, present, HELD, truth)
+        for row in np.flatnonzero(told["client"] == SEVERAL).tolist():
+            own = (claim["client"] == SEVERAL) & (claim["kind"] == told["kind"][row])
+            newest = str(claim["artifact"][own][claim["round"][own].argmax()])
+            found += count_held_by_all(newest, present[row], truth, Kind(told["kind"][row]))
+        return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)
+
+    def _agree(self, claim: Claim) -> tuple[Claim, NDArray[np.bool_]]:
+        """Which classes each client's messages of all rounds agree on, a row for each client and kind."""
+        return average_rounds(claim, np.stack([_combine_rules(p) for p in claim["present"]]))
 
     def _read_planted_steps(
         self, claim: Claim, truth: Truth, rng: np.random.Generator
@@ -176,10 +195,11 @@ class LabelCountsFromUpdate(Attack):
         return np.stack(said), np.stack(labels)
 
 
-def _drop_older_sums(updates: Sequence[HeadUpdate]) -> list[HeadUpdate]:
-    """Of sums the newest: others are of much the same clients, and no trials of their own."""
-    newest = max((u.round for u in updates if u.client == SEVERAL), default=0)
-    return [u for u in updates if u.client != SEVERAL or u.round == newest]
+def _list_judged(claim: Claim) -> NDArray[np.int64]:
+    """The newest row of each sender; what the global model changed, only where nothing else was read."""
+    sent = np.flatnonzero(claim["kind"] != Kind.GLOBAL_MODEL.value)
+    rows = sent if len(sent) else np.arange(len(claim["kind"]))
+    return rows[list_latest({name: claim[name][rows] for name in ("client", "origin", "round")})]
 
 
 def _combine_rules(present: NDArray[np.bool_]) -> NDArray[np.bool_]:
