@@ -20,6 +20,8 @@ from fedaudit.fl.threats.threat import Harm
 
 Rows = NDArray[np.int64]
 CLEAR = 0.9  # of planted people who are named: as clearly as so many are
+# From .8 of the distance of the next one on, the nearest is often so by chance (Lowe, IJCV 2004, sec. 7.1)
+RATIO = 0.8**2  # of squared distances
 OF_GROUPS = frozenset({Harm.ATTRIBUTE, Harm.CLIENT_FACT})  # what is a fact about a group already
 NAMED = "named: nearer to a reconstruction than all else of its gallery"
 
@@ -232,11 +234,12 @@ def count_named(
 def _find_furthest(trials: Sequence[Reconstruction]) -> float:
     """How far from whom they name, over all else, nine of ten reconstructions of planted people are at most.
 
-    Any distance without planted people: nothing is known of how clearly an attack names.
+    Never so far that somebody is often the nearest by chance. Any distance without planted people: nothing is
+    known of how clearly an attack names.
     """
     planted = [t.named for t in trials if t.n == 1 and t.origin in (REPLAYED, UNPROTECTED)]
     apart = np.concatenate([np.zeros(0), *(n.apart[n.hits > 0] for n in planted)])
-    return float(np.quantile(apart, CLEAR)) if len(apart) else np.inf
+    return min(float(np.quantile(apart, CLEAR)), RATIO) if len(apart) else np.inf
 
 
 def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Images, Rows, Rows]:

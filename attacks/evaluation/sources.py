@@ -84,14 +84,14 @@ def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = N
 
 
 def pair_models(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
-    """Each recorded global model with the one before it, of those that the same parties read.
+    """Each recorded global model with the one before it, of those that everybody reads and of each client's own.
 
     Of several models in one message each is paired with its own (IFCA). One that did not change is left out.
     """
     pairs, latest = list[tuple[Artifact, Artifact]](), dict[tuple[str, ...], Artifact]()
     for a in sorted(index(view).select(kind=Kind.GLOBAL_MODEL, origin="recorded"), key=lambda a: a.round):
-        before = latest.get(a.seen_by)
-        latest[a.seen_by] = a
+        alone = tuple(reader for reader in a.seen_by if "/" in reader)
+        before, latest[alone] = latest.get(alone), a
         models = [several(b.payload) for b in (before, a) if b is not None]
         if before is not None and len(models[0]) == len(models[1]):
             both = zip(*models, strict=True)

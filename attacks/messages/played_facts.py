@@ -112,7 +112,9 @@ class PlayedFacts(Attack):
         "themselves are read by other attacks",
         remedy="send less: nothing that depends on labels or on how many examples there are, from everybody or "
         "from nobody; or add calibrated noise, or aggregate messages securely",
-        effort=Effort(seconds=10, grows=("network", "clients", "rounds"), examples=500, settings=("plays",), beside=0.7),
+        effort=Effort(
+            seconds=10, grows=("network", "clients", "rounds"), examples=500, settings=("plays",), beside=0.7
+        ),
     )
 
     @settings

@@ -3,14 +3,15 @@
 Both numbers are made with models that the server sent, so it can ask its auxiliary images what they would have
 said. q-FFL and power-of-choice send the mean loss of the broadcast model: the class whose auxiliary images have
 the nearest mean loss is claimed. IFCA sends which of several models had the least loss: the class that this model
-knows best, compared with the others, is claimed. With clients of many classes neither number singles one out.
+knows best, compared with the others, is claimed. Of a client that was heard several times the class is claimed
+that explains all of its numbers best. With clients of many classes no number singles one out.
 
 Blind adversaries: the class most frequent in auxiliary images, and chance. The planted leak is what a client
 would send that owns held-out images of one class only; the negative control holds claims against another client's
 class.
 
-Claim: guess, client [k], kind [k] as text, rule [k] (row of `rules`); rules [r], objects: a function from images
-of one class to the guess.
+Claim: guess, client [k], kind [k] as text, rule [k] (row of `rules`); rules [r], objects: those of the newest
+round of each kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,9 +50,10 @@ class MajorityClass(Attack):
         learns="which class a client owns most of",
         does_not_show="how much of it, nor anything of single examples",
         control="",  # planted in measure()
+        rounds="all",
         remedy="aggregate losses securely, release choices and losses with calibrated noise, or select clients "
         "without asking for them",
-        effort=Effort(seconds=0.2, grows=("clients",)),
+        effort=Effort(seconds=0.2, grows=("clients", "rounds")),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -59,13 +61,18 @@ class MajorityClass(Attack):
         for a, start in sent:
             if (a.round, a.kind) not in made:
                 made[a.round, a.kind] = _Rule(start.payload, a.kind, knowledge)
-        places, rules = {key: i for i, key in enumerate(made)}, np.empty(len(made), object)
-        rules[:] = list(made.values())
+        misfit = dict[tuple[int, Kind], Values]()  # of each client and kind, summed over its rounds
+        for a, _ in sent:
+            key = a.sender.number, a.kind
+            misfit[key] = misfit.get(key, 0.0) + made[a.round, a.kind].compare(_number(a))
+        newest = {kind: rule for (_, kind), rule in made.items()}
+        places, rules = {kind: i for i, kind in enumerate(newest)}, np.empty(len(newest), object)
+        rules[:] = list(newest.values())
         return {
-            "guess": np.array([made[a.round, a.kind].guess(_number(a)) for a, _ in sent]),
-            "client": np.array([a.sender.index for a, _ in sent]),
-            "kind": np.array([a.kind.value for a, _ in sent]),
-            "rule": np.array([places[a.round, a.kind] for a, _ in sent]),
+            "guess": np.array([of.argmin() for of in misfit.values()]),
+            "client": np.array([client for client, _ in misfit]),
+            "kind": np.array([kind.value for _, kind in misfit]),
+            "rule": np.array([places[kind] for _, kind in misfit]),
             "rules": rules,
         }
 
@@ -125,12 +132,16 @@ class _Rule:
         losses = self._answer(x, label)
         return float(losses.argmin() if self._kind == Kind.CLUSTER_ID else losses[0])
 
-    def guess(self, number: float) -> int:
+    def compare(self, number: float) -> Values:
+        """[C] how badly each class would explain that number."""
         if self._kind == Kind.LOCAL_LOSS:
-            return int(np.abs(self._losses[0] - number).argmin())
+            return np.abs(self._losses[0] - number)
         chosen = int(number) % len(self._models)
         rest = np.delete(self._losses, chosen, axis=0)
-        return int((self._losses[chosen] - rest.min(axis=0, initial=np.inf)).argmin())
+        return np.asarray(self._losses[chosen] - rest.min(axis=0, initial=np.inf))
+
+    def guess(self, number: float) -> int:
+        return int(self.compare(number).argmin())
 
 
 class _Say:

@@ -25,6 +25,7 @@ from tests.attacks.condensed.test_mashed_membership import means
 from tests.attacks.generators import test_generators as generators
 from tests.attacks.messages.telling import Telling
 from tests.attacks.models.overfit import Played, light, overfit
+from tests.attacks.models.released import Released
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
@@ -226,6 +227,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
     "row_membership": lambda: of(Described(4)),
     "span_check": lambda: of(texts(), recorded=6, replayed=12),
+    "model_inversion": lambda: of(Released(models=6), iterations=40, gallery=20),
     "sequence_loss": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "sequence_min_k": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "sequence_reference": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),

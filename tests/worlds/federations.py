@@ -619,30 +619,37 @@ CLAIMED = [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 0.05}]
 
 # The whole panel has the time that it takes, and all that an audit needs is given
 PANEL = [
-    *("hidden_images", "played_message", "played_facts", "rmia", "confidence", "entropy", "loss_threshold"),
+    *(
+        "hidden_images",
+        "played_message",
+        "played_facts",
+        "rmia",
+        "model_inversion",
+        "confidence",
+        "entropy",
+        "loss_threshold",
+    ),
     *("label_counts_from_update", "label_counts_from_gradient", "example_numbers", "majority_class", "analytic"),
 ]
 ANSWERED = runs(false=("contradicted *", "refuted *", "unread *", READY, *NO_RECORD), answers=0.6)
-OPEN = (
-    "of nine required questions three have no attack that reads a global model (reconstruction by both readers, "
-    "an attribute by a client), and attacks on attributes read the newest round alone"
-)
+OF_FEW = "members stand out a little in one round: questions of membership stay open for want of held-out people"
+UNKNOWN = "hospitals are alike, and who is who does not follow from changes alone"
 HOSPITALS: dict[str, Any] = {"data": partial(deal, [140, 190, 260, 340]), "held_out": 40}
 
 
-def whole(one: Recorded) -> World:
+def whole(one: Recorded, wrong: str = "") -> World:
     """A federation whose operator states how it was trained, and all of whose panel runs."""
     subject = stated(len(one.data()[0]), method=FEDAVG | {"rounds": one.rounds})
-    return replace(brought(one, ANSWERED, subject, attacks=PANEL, budget={"minutes": 10}), wrong=OPEN)
+    return replace(brought(one, ANSWERED, subject, attacks=PANEL, budget={"minutes": 10}), wrong=wrong)
 
 
 EVERYTHING: dict[str, World] = {
     "whole panel: clients of two classes": whole(Recorded(**HELD)),
-    "whole panel: clients of two classes, one round": whole(Recorded(**HELD, rounds=1)),
+    "whole panel: clients of two classes, one round": whole(Recorded(**HELD, rounds=1), OF_FEW),
     "whole panel: hospitals of 100 to 300 images": whole(Recorded(**HOSPITALS)),
-    "whole panel: hospitals, one round": whole(Recorded(**HOSPITALS, rounds=1)),
+    "whole panel: hospitals, one round": whole(Recorded(**HOSPITALS, rounds=1), OF_FEW),
     "whole panel: hospitals, changes in NVFlare": whole(
-        Recorded(**HOSPITALS, framework="nvflare", names=SITES, is_change=True)
+        Recorded(**HOSPITALS, framework="nvflare", names=SITES, is_change=True), UNKNOWN
     ),
 }
 

@@ -13,10 +13,12 @@ from fedaudit.attacks.evaluation.groups import (
     HELD,
     LARGEST,
     SIZE,
+    average_rounds,
     choose_remedy,
     count_clients,
     count_each_kind,
     count_facts,
+    count_held_by_all,
     count_known,
 )
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -39,6 +41,10 @@ class Holding:
     def client_images(self, client: int) -> Images:
         y = np.repeat(np.arange(self.counts.shape[1]), self.counts[client])
         return Images(x=np.zeros((len(y), 1, 1, 1), np.float32), y=y)
+
+    def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+        clients = range(len(self.counts))
+        return {k: self.client_rows(k)[self.client_images(k).y == label] for k in clients}
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
         return 100 * client + np.arange(self.counts[client].sum())
@@ -136,6 +142,37 @@ def test_kinds_of_messages_are_counted_apart_and_nobody_where_nothing_was_claime
     assert [dict(p.hit) for p in people] == [{0: (0, 1, 2, 3), 1: (100, 101)}, {}]
     assert [dict(p.hit) for p in clients] == [{0: (0,), 1: (1,)}, {}]
     assert count_facts(CLIENTS[:0], COUNTS[:0], COUNTED, TRUTH) == []
+
+
+def test_what_a_client_sent_in_all_rounds_is_one_claim_of_each_kind() -> None:
+    claim = {
+        "client": np.array([0, 1, 0, 0]),
+        "kind": np.array(["local_model", "local_model", "aggregate", "local_model"]),
+    }
+    told, said = average_rounds(claim, np.array([[4, 0], [9, 9], [1, 1], [7, 1]]))
+    assert told["client"].tolist() == [0, 1, 0] and said.tolist() == [[6, 0], [9, 9], [1, 1]]
+    assert told["kind"].tolist() == ["local_model", "local_model", "aggregate"]
+    _, held = average_rounds(claim, np.array([[True, True], [True, False], [False, True], [True, False]]))
+    assert held.tolist() == [[True, False], [True, False], [False, True]] and held.dtype == bool
+    assert average_rounds({name: some[:0] for name, some in claim.items()}, np.zeros((0, 2), bool))[1].shape == (
+        0,
+        2,
+    )
+
+
+def test_that_somebody_holds_a_class_tells_of_people_only_where_few_do_and_anybody_would_guess_it() -> None:
+    """Everybody is tested, and all that is right is luck."""
+    for held, hit in (([True, True, True], {}), ([False, True, True], {})):
+        (people,) = count_held_by_all("sum", np.array(held), TRUTH, Kind.GLOBAL_MODEL)
+        assert (people.kind, people.harm, dict(people.hit)) == (Kind.GLOBAL_MODEL, Harm.ATTRIBUTE, hit)
+        assert (
+            sum(map(len, people.tested.values())) == COUNTS.sum() == people.luck.trials and people.luck.hits == 0
+        )
+    few = Holding(np.array([[2, 30], [1, 20]]))
+    (people,) = count_held_by_all("sum", np.array([True, True]), few, Kind.GLOBAL_MODEL)
+    assert sum(map(len, people.hit.values())) == 3 == people.luck.hits
+    (people,) = count_held_by_all("sum", np.array([False, True]), few, Kind.GLOBAL_MODEL)
+    assert not people.hit and people.luck.hits == 3
 
 
 def test_no_sum_hides_a_label_that_stands_beside_its_example() -> None:

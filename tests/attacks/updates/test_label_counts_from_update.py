@@ -8,6 +8,7 @@ import pytest
 
 from fedaudit.attacks.evaluation.label_sets import f1
 from fedaudit.attacks.evaluation.last_layer import head_updates
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.fl.kinds import Kind
@@ -138,3 +139,18 @@ def test_f1_by_hand() -> None:
     claimed = np.array([[True, True, False], [False, False, False]])
     true = np.array([[True, False, False], [True, False, False]])
     assert f1(claimed, true).tolist() == [pytest.approx(2 / 3), 0]
+
+
+def test_what_the_global_model_changed_tells_which_classes_anybody_holds_to_whoever_reads_both() -> None:
+    """The next model is the mean of what clients of two classes each sent; the last class is of nobody."""
+    attack, known = LabelCountsFromUpdate(), world().knowledge
+    models = [a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL]
+    sent = [a for a in world().artifacts if a.kind == Kind.LOCAL_MODEL]
+    some = [a for a in sent if 9 not in np.flatnonzero(world().label_counts(a.sender.number))]
+    mean = {k: np.mean([a.payload[k] for a in some], axis=0) for k in some[0].payload}
+    after = replace(models[0], id="r00009/server.downlink/global_model", round=9, payload=mean)
+    claim = attack.run([models[0], after], known, np.random.default_rng(0))
+    assert claim["client"].tolist() == [SEVERAL] and claim["kind"].tolist() == ["global_model"]
+    held = {int(c) for a in some for c in np.flatnonzero(world().label_counts(a.sender.number))}
+    assert set(np.flatnonzero(claim["present"][0, 1]).tolist()) <= held
+    assert not attack.not_applicable([models[0], after], known)

@@ -155,7 +155,15 @@ def test_the_panel_is_taken_first_however_dear_it_is() -> None:
     assert rank_attacks(credits, cost) == ["a", "c"]
     assert [_fit_budget(credits, cost, s, ["b"]) for s in (5.0, 6.0, 8.0)] == [["b"], ["a", "b"], ["a", "c", "b"]]
     whole = chosen("fedavg", budget={"minutes": 100_000})
-    panel = ("played_message", "played_facts", "rmia", "analytic", "hidden_images", "example_numbers")
+    panel = (
+        "played_message",
+        "played_facts",
+        "rmia",
+        "model_inversion",
+        "analytic",
+        "hidden_images",
+        "example_numbers",
+    )
     seconds = sum(whole.seconds[n] for n in (*panel, "label_counts_from_update", "label_counts_from_gradient"))
     assert set(panel) <= set(names(chosen("fedavg", budget={"minutes": seconds / 60 + 1e-6})))
 
