@@ -186,7 +186,7 @@ class RecordedClients(RecordedData):
         make = maker(model, tuple(examples.shape), len(examples.classes), "subject.model")
         if self.adapters is None:
             return make
-        folds = isinstance(self.method, RoundMethod) and self.method.folds_adapters
+        folds = isinstance(self.method, RoundMethod) and self.method.card.folds_adapters
         base = {**state_of(initialise(make, Streams(0))), **self._base}
         return adapt_maker(make, self.adapters, base, folds, self.streams.key("adapters"))
 

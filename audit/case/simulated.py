@@ -131,7 +131,7 @@ class SimulatedClients(SimulatedData):
         if self.adapters is None:
             return self._make_whole
         seed = self.streams.key("adapters")
-        return adapt_maker(self._make_whole, self.adapters, whole, self.method.folds_adapters, seed)
+        return adapt_maker(self._make_whole, self.adapters, whole, self.method.card.folds_adapters, seed)
 
     @cached_property
     def _make_whole(self) -> "partial[Net]":
