@@ -47,7 +47,7 @@ def spending(path: Path, delta: float | None) -> Text:
     releases, config = read(run.ledger), load(run.config)
     chosen = config.delta if delta is None else delta
     case = open_case(run, config)
-    population = describe_population(case.clients, case.examples, case.data, case.availability)
+    population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
         verified = verify(case, releases, manifest(run.artifacts), run.history() if run.metrics.is_file() else [])

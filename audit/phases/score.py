@@ -106,7 +106,9 @@ class Scoring:
         self._history, self._releases = run.history(), ledger.read(run.ledger)
         self._imported = run.read(run.imported, ImportRecord) if isinstance(config, RecordedConfig) else None
         self._verified = read_verified(self._evidence.ledger, case.examples, case.data)
-        self._population = describe_population(case.clients, case.examples, case.data, case.availability)
+        self._population = describe_population(
+            case.clients, case.examples, case.data, case.participation.availability
+        )
         # whatever leaves a simulated client is in the ledger: where nothing left, nothing is to be bounded
         is_silent = case.simulated and not self._releases
         self._bounds = [] if is_silent else read_bounds(self._evidence, self._verified, self._population)
@@ -170,7 +172,7 @@ class Scoring:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             system=_describe_system(config.system),
             headline=write_headline(findings, cells, self._attacks),
-            scope=describe_scope(case, case.training, case.network_size.parameters, findings, seen),
+            scope=describe_scope(case, case.training, case.network.size.parameters, findings, seen),
             exposures=seen,
             questions=answered.questions,
             rule_questions=rule_questions,
@@ -258,7 +260,7 @@ class Scoring:
         scene = observe_scene(
             self._run.artifacts,
             self._config.system,
-            case.heard,
+            case.participation.heard,
             case.data,
             case.examples,
             is_traced(case.simulated, self._releases),

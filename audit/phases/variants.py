@@ -55,7 +55,7 @@ class Variants:
         files = EvidenceFolder(self._run.path).attacks
         traced = is_traced(case.simulated, ledger.read(self._run.ledger))
         scene = observe_scene(
-            self._run.artifacts, self._config.system, case.heard, case.data, case.examples, traced
+            self._run.artifacts, self._config.system, case.participation.heard, case.data, case.examples, traced
         )
         shown = ask_attacks(scene, choose(self._config, case), policy, files).shown
         leaks = list_leaks(files, shown, case.card.uplink)

@@ -103,7 +103,7 @@ def explain_missing(run: FinishedRun) -> str:
     for plugin, title in ((case.method, case.card.title), (case.aggregator, case.aggregator.title)):
         if not is_shipped(plugin):  # whose words about itself count below
             return f"{title} is no code of fedaudit, and nobody checked what it says of itself"
-    if not is_linear(case.make_net, case.data):
+    if not is_linear(case.network.make, case.data):
         return "the network is not one linear layer on the pixels"
     if not is_plain(case.method):
         return f"{case.card.title} as set is more than steps of SGD on the loss and a mean of models"
