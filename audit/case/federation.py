@@ -1,8 +1,9 @@
-"""From a simulated case to a federation that runs: who holds what, a worker's side, and the server's."""
+"""A simulation that runs: from a case to who holds what, a worker's side, and the server's."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch.random import fork_rng
@@ -23,83 +24,98 @@ from fedaudit.fl.training.batches import find_smallest_batch
 from fedaudit.fl.wire.wire import Wire
 
 
-def list_holdings(case: SimulatedCase) -> Holdings:
-    """Who holds what."""
-    population = case.population
-    return Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
+@dataclass(frozen=True)
+class Simulation:
+    """The federation of a case, at work."""
 
+    case: SimulatedCase
 
-def make_site(case: SimulatedCase, holdings: Holdings) -> "partial[Site]":
-    """What makes a worker's side of the federation over these holdings, on whichever machine."""
-    return partial(
-        build_site, case.method, holdings, case.network.make, case.device, case.private, case.compromise
-    )
-
-
-def refuse_unfit(case: SimulatedCase) -> None:
-    """Raise UserError for what a run refuses before its first round; nothing trains, and no base is read."""
-    _ = case.device
-    method, holdings = copy(case.method), list_holdings(case)  # the method learns of the network
-    with fork_rng(devices=[]):
-        make, initial = case.network.make_untrained, state_of(case.network.blank)
-        site = partial(build_site, method, holdings, make, "cpu", case.private, case.compromise)
-        with InProcess(site) as workers:
-            wire = Wire(case.card, case.streams, case.protections)
-            method.open(build_federation(case, holdings, wire, workers, initial=initial))
-
-
-def _refuse_lone_examples(case: SimulatedCase, parts: Sequence[Index], workers: Workers) -> None:
-    """Raise UserError where a client has a batch of a single example, on which the network cannot train."""
-    each = case.training.batch_size == 1
-    lone = next((k for k, rows in enumerate(parts) if len(rows) == 1 or (each and len(rows))), None)
-    if lone is None:
-        return
-    x = normalise(torch.from_numpy(case.data.train.x[parts[lone][:1]]), case.data)
-    if max(workers.map("inspect", [partial(find_smallest_batch, x=x)])) > 1:
-        other = "take fewer clients, another partition, or group normalisation in place of batch normalisation"
-        raise UserError(
-            f"client {lone} trains on a batch of one example, and the model's batch normalisation needs two",
-            hint="set method.batch_size to 2 or more" if each else other,
-            key="method.batch_size" if each else "federation.partition",
+    @cached_property
+    def holdings(self) -> Holdings:
+        """Who holds what."""
+        population = self.case.population
+        return Holdings(
+            self.case.data, population.parts, self.case.streams, population.server, self.case.time_model
         )
 
+    def make_site(self, holdings: Holdings) -> "partial[Site]":
+        """What makes a worker's side of the federation over these holdings, on whichever machine."""
+        return partial(
+            build_site,
+            self.case.method,
+            holdings,
+            self.case.network.make,
+            self.case.device,
+            self.case.private,
+            self.case.compromise,
+        )
 
-def build_federation(
-    case: SimulatedCase,
-    holdings: Holdings,
-    wire: Wire,
-    workers: Workers,
-    *,
-    initial: State | None = None,
-    metrics: Log | None = None,
-    checkpoints: Checkpoints | None = None,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
-) -> Federation:
-    """Over these holdings, from the case's own weights or `initial`.
+    def refuse_unfit(self) -> None:
+        """Raise UserError for what a run refuses before its first round; nothing trains, and no base is read."""
+        _ = self.case.device
+        method, holdings = copy(self.case.method), self.holdings  # the method learns of the network
+        with fork_rng(devices=[]):
+            make, initial = self.case.network.make_untrained, state_of(self.case.network.blank)
+            site = partial(build_site, method, holdings, make, "cpu", self.case.private, self.case.compromise)
+            with InProcess(site) as workers:
+                wire = Wire(self.case.card, self.case.streams, self.case.protections)
+                method.open(self.build(holdings, wire, workers, initial=initial))
 
-    Without `metrics` and `checkpoints` nothing is kept on disk. Raises UserError where the network cannot
-    train on what a client holds.
-    """
-    _refuse_lone_examples(case, holdings.parts, workers)
-    config, federation = case.config, case.config.federation
-    of_prototypes: Aggregator = build_plugin("aggregators", config.prototype_aggregator, "prototype_aggregator")
-    availability = case.participation.availability
-    assert availability is not None
-    return Federation(
-        holdings=holdings,
-        initial=case.network.initial() if initial is None else initial,
-        availability=availability,
-        aggregator=case.aggregator,
-        prototype_aggregator=of_prototypes,
-        compromise=case.compromise,
-        wire=wire,
-        workers=workers,
-        metrics=metrics,
-        checkpoints=checkpoints,
-        empty_round=federation.empty_round,
-        reply_loss=federation.reply_loss,
-        failures=federation.failures,
-        evaluate_every=config.evaluate_every,
-        checkpoint_every=config.checkpoint_every,
-        progress=progress,
-    )
+    def _refuse_lone_examples(self, parts: Sequence[Index], workers: Workers) -> None:
+        """Raise UserError where a client has a batch of a single example, on which the network cannot train."""
+        each = self.case.training.batch_size == 1
+        lone = next((k for k, rows in enumerate(parts) if len(rows) == 1 or (each and len(rows))), None)
+        if lone is None:
+            return
+        x = normalise(torch.from_numpy(self.case.data.train.x[parts[lone][:1]]), self.case.data)
+        if max(workers.map("inspect", [partial(find_smallest_batch, x=x)])) > 1:
+            other = (
+                "take fewer clients, another partition, or group normalisation in place of batch normalisation"
+            )
+            raise UserError(
+                f"client {lone} trains on a batch of one example, and the model's batch normalisation needs two",
+                hint="set method.batch_size to 2 or more" if each else other,
+                key="method.batch_size" if each else "federation.partition",
+            )
+
+    def build(
+        self,
+        holdings: Holdings,
+        wire: Wire,
+        workers: Workers,
+        *,
+        initial: State | None = None,
+        metrics: Log | None = None,
+        checkpoints: Checkpoints | None = None,
+        progress: Callable[[str, int, int], None] = lambda *_: None,
+    ) -> Federation:
+        """Over these holdings, from the case's own weights or `initial`.
+
+        Without `metrics` and `checkpoints` nothing is kept on disk. Raises UserError where the network cannot
+        train on what a client holds.
+        """
+        self._refuse_lone_examples(holdings.parts, workers)
+        config, federation = self.case.config, self.case.config.federation
+        of_prototypes: Aggregator = build_plugin(
+            "aggregators", config.prototype_aggregator, "prototype_aggregator"
+        )
+        availability = self.case.participation.availability
+        assert availability is not None
+        return Federation(
+            holdings=holdings,
+            initial=self.case.network.initial() if initial is None else initial,
+            availability=availability,
+            aggregator=self.case.aggregator,
+            prototype_aggregator=of_prototypes,
+            compromise=self.case.compromise,
+            wire=wire,
+            workers=workers,
+            metrics=metrics,
+            checkpoints=checkpoints,
+            empty_round=federation.empty_round,
+            reply_loss=federation.reply_loss,
+            failures=federation.failures,
+            evaluate_every=config.evaluate_every,
+            checkpoint_every=config.checkpoint_every,
+            progress=progress,
+        )

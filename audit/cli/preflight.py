@@ -9,7 +9,7 @@ import torch
 
 from fedaudit.attacks.evaluation.flagging import FEWEST
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.federation import refuse_unfit
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
@@ -49,7 +49,7 @@ class Forecast:
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
-            refuse_unfit(case)
+            Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}

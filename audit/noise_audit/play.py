@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedaudit.audit.case.federation import build_federation, make_site
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
@@ -139,9 +139,12 @@ class RunPlayer:
                 fresh.__dict__.update(population=case.population)
             holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
             metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
-            with _Rehearsed(make_site(fresh, holdings), listener, known, neighbour, scale.trainings) as workers:
+            simulation = Simulation(fresh)
+            with _Rehearsed(
+                simulation.make_site(holdings), listener, known, neighbour, scale.trainings
+            ) as workers:
                 wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
-                federation = build_federation(fresh, holdings, wire, workers, initial=self.first, metrics=metrics)
+                federation = simulation.build(holdings, wire, workers, initial=self.first, metrics=metrics)
                 try:
                     with (
                         listening(listener),

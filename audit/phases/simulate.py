@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fedaudit.audit.case.data_digests import of_data, of_population
-from fedaudit.audit.case.federation import build_federation, list_holdings, make_site
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import refuse_impossible
@@ -41,12 +41,12 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     recorder = Recorder(run.artifacts, _choose_messages(config.record, case.clients, case.streams))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-    holdings = list_holdings(case)
-    with _start_workers(config.workers, case.device, make_site(case, holdings)) as workers:
+    simulation = Simulation(case)
+    with _start_workers(config.workers, case.device, simulation.make_site(simulation.holdings)) as workers:
         wire = Wire(case.method.card, case.streams, case.protections, recorder, ledger)
         checkpoints = Checkpoints(run.checkpoint, logs, recorder.provenance)
-        federation = build_federation(
-            case, holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
+        federation = simulation.build(
+            simulation.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
         case.method.run(federation)
     for log in logs.values():
