@@ -15,6 +15,7 @@ from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -130,6 +131,11 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
         0, "client/0", "local_model", EVERYONE
     )
     assert {c.status for c in check_bounds(None, [line], is_ours=True)} == {"declared"}
+
+
+@pytest.mark.parametrize("kind", [SimulatedCase, RecordedCase])
+def test_a_case_has_twenty_names_at_most(kind: type) -> None:
+    assert len([name for name in dir(kind) if not name.startswith("_")]) <= 20
 
 
 def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> None:
