@@ -205,6 +205,16 @@ class Federation:
     def streams(self) -> Streams:
         return self._holdings.streams
 
+    def begin_with(self, model: State) -> None:
+        """Have everybody know this model before round 0."""
+        self.initial = model
+        self.workers.everywhere("install", model)
+
+    def keep(self, message: Message) -> None:
+        """Have workers hold what every client was sent before the rounds; after a restart they are new."""
+        if message:
+            self.workers.everywhere("keep", message)
+
     def averages(
         self,
         round: int,

@@ -1,7 +1,6 @@
 """The contracts of a federated-learning method.
 
-Most algorithms are rounds: derive from RoundMethod and override two or three hooks. What the server does is in
-ServerSide, what a client does in ClientSide, and RoundMethod has the loop that calls them. Methods with phases,
+Most algorithms are rounds: derive from RoundMethod and override two or three hooks. Methods with phases,
 mediators or an event queue derive from Method, write run(federation), and still send through the wire.
 
 Two rules keep audits honest. What a client's function returns is all that leaves it; and a client
@@ -51,15 +50,22 @@ class Card:
     relay: tuple[Kind, ...] = ()
     release: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
     timed: bool = False  # decides by the simulated clock, so that a federation without one gets one
+    collects: bool = True  # a round's replies come together, so that clients can collude on them
+    needs_sgd: bool = False  # reads gradients off the length of SGD's steps
+    folds_adapters: bool = False  # the server adds adapters to the weights below them
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
+
+    @property
+    def trained(self) -> Kind:
+        """What a client's trained weights are sent as."""
+        return Kind.ADAPTER if Kind.ADAPTER in self.uplink else Kind.LOCAL_MODEL
 
 
 class Method(Plugin):
     """Anything that can be run over a federation."""
 
     card: Card
-    collects = False  # a round's replies come together, so that clients can collude on them
 
     @abstractmethod
     def run(self, federation: Federation) -> State:
@@ -100,16 +106,56 @@ class Chosen(NamedTuple):
     learnt: Tree = {}
 
 
-class ServerSide(Plugin):
-    """What the server of a method of rounds does. The defaults are those of FedAvg."""
+class RoundMethod(Method):
+    """A method of rounds: its server, its clients in their workers, and the loop that calls both.
 
-    def initialise(self, federation: Federation) -> State:
-        """Return the model that everybody knows before round 0; it depends on no data."""
-        return federation.initial
+    The defaults are those of FedAvg. Empty rounds, lost replies and clients without data are handled here, once.
+    """
+
+    parameters: tuple[str, ...]  # names of the network's
+    head: tuple[str, ...]  # those of its last layer
+    classes: int
+
+    @settings
+    class Config(LocalConfig):
+        pass
+
+    # Server ---------------------------------------------------------------------------------------
+
+    def open(self, federation: Federation) -> None:
+        """Before the first round: check the settings, and tell server and workers of the model."""
+        kind = getattr(self.config, "optimiser", "sgd")
+        if kind != "sgd" and self.card.needs_sgd:
+            raise UserError(
+                f"{self.card.title} reads gradients off what SGD did, and method.optimiser is {kind}",
+                hint="use optimiser: sgd",
+                key="method.optimiser",
+            )
+        if (central := federation.wire.chain.central) and not is_only_averaging(self):
+            raise UserError(
+                f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
+                "the unweighted mean of the models that come back",
+                hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
+            )
+        federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.card.collects)
+        if federation.aggregator.needs_root and not self.card.collects:
+            raise UserError(
+                f"{federation.aggregator.title} needs a round that begins with one model for all, and "
+                f"{self.card.title} has none",
+                hint="use fedavg, or another aggregator",
+                key="aggregator",
+            )
+        # The server knows the architecture, and with it the names of the parameters
+        [(self.parameters, self.head)] = federation.workers.map("names", [None])
+        self.classes = federation.public.classes
+        federation.begin_with(federation.initial)
 
     def start(self, federation: Federation) -> Tree:
-        """Return the server's state before round 0."""
-        return {"model": self.initialise(federation)}
+        """Return the server's state before round 0.
+
+        Its entry "kept" is what every client was sent before the rounds, and has at hand in all of them.
+        """
+        return {"model": federation.initial}
 
     def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         """Return the clients that the server would ask; availability draws among them.
@@ -136,43 +182,35 @@ class ServerSide(Plugin):
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """Return the server's new state from what arrived, one delivery at a time; never called with nobody."""
-        return state | {"model": self.average_models(deliveries, state["model"])}
-
-    def average_models(self, deliveries: Deliveries, start: State) -> State:
-        """Aggregate the models that clients trained from `start`, by the federation's aggregator."""
-        mean = deliveries.average()
-        for d in deliveries:
-            mean.add(d.client, read_model(d.message), d.weight(self.config.weighting), start)
-        return mean.value()
+        return state | {"model": deliveries.average_models(state["model"], self.config.weighting)}
 
     def get_model(self, state: Tree) -> State:
         """Return the model that is evaluated and released; empty where a method has no global model."""
         model: State = state["model"]
         return model
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         """Yield the models that clients use themselves, with their owners, where these are not the global model.
 
-        They are states of the federation's model, or of what `build_network` returns.
+        They are states of the federation's model, or of what `prepare` returns.
         """
         return iter(())
 
+    def is_choosing(self, *hooks: str) -> bool:
+        """Whether one of these hooks is not ServerSide's: who takes part is then another draw."""
+        return _overrides(self, hooks)
 
-class ClientSide(Plugin):
-    """What a client of a method of rounds does, in a worker. The defaults are those of FedAvg."""
+    # Client ---------------------------------------------------------------------------------------
 
-    upload: ClassVar[Kind] = Kind.LOCAL_MODEL  # what a client's trained weights are sent as
-    folds_adapters: ClassVar[bool] = False  # the server adds adapters to the weights below them
+    def prepare(self, net: Net, classes: int) -> Net:
+        """Return what clients train: the federation's model, or a network around it.
 
-    def build_network(self, net: Net) -> Net:
-        """Return what clients train: the federation's model, or a network around it. Once in every worker."""
-        return net
-
-    def prepare(self, net: Net, classes: int) -> None:
-        """Called once in every worker before the first round; see also open() for the server."""
+        Called once in every worker before the first round; see also open() for the server.
+        """
         self.head = head_names(net)
         self.parameters = tuple(k for k, _ in net.named_parameters())
         self.classes = classes
+        return net
 
     def receive(self, client: Client) -> Client:
         """Called first for every job: complete or replace what arrived (private layers, a choice)."""
@@ -212,7 +250,7 @@ class ClientSide(Plugin):
     def finish(self, client: Client, trained: Trained) -> Reply:
         """Return what leaves the client after training."""
         n = len(client.y)
-        message: Message = {self.upload: trained.state}
+        message: Message = {self.card.trained: trained.state}
         if self.config.weighting == "samples":  # nobody else asks for the number
             message[Kind.NUM_EXAMPLES] = count_of(n)
         return Reply(
@@ -223,79 +261,23 @@ class ClientSide(Plugin):
         """Return what a client's update is relative to, for protections; the server knows it too."""
         return received
 
-
-def is_stackable(method: type[Plugin]) -> bool:
-    """Whether its clients can train as one batch on an accelerator: they train as all do."""
-    return issubclass(method, ClientSide) and method.train is ClientSide.train
-
-
-class RoundMethod(ServerSide, ClientSide, Method):
-    """A method of rounds: the loop that calls its server's side and its clients'.
-
-    Empty rounds, lost replies and clients without data are handled here, once.
-    """
-
-    collects = True
-    needs_sgd = False  # reads gradients off the length of SGD's steps
-
-    @settings
-    class Config(LocalConfig):
-        pass
-
-    def open(self, federation: Federation) -> None:
-        """Before the first round: check the settings, and tell server and workers of the model."""
-        kind = getattr(self.config, "optimiser", "sgd")
-        if kind != "sgd" and self.needs_sgd:
-            raise UserError(
-                f"{self.card.title} reads gradients off what SGD did, and method.optimiser is {kind}",
-                hint="use optimiser: sgd",
-                key="method.optimiser",
-            )
-        if (central := federation.wire.chain.central) and not is_only_averaging(self):
-            raise UserError(
-                f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
-                "the unweighted mean of the models that come back",
-                hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
-            )
-        federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.collects)
-        if federation.aggregator.needs_root and not self.collects:
-            raise UserError(
-                f"{federation.aggregator.title} needs a round that begins with one model for all, and "
-                f"{self.card.title} has none",
-                hint="use fedavg, or another aggregator",
-                key="aggregator",
-            )
-        # The server knows the architecture, and with it the names of the parameters
-        [(self.parameters, self.head)] = federation.workers.map("names", [None])
-        self.classes = federation.public.classes
-        federation.workers.everywhere("install", self.initialise(federation))
-
-    def is_choosing(self, *hooks: str) -> bool:
-        """Whether one of these hooks is not ServerSide's: who takes part is then another draw."""
-        return _overrides(self, hooks)
-
     def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
         """Return the seconds of the profile that a client's training took for each example, in a round."""
         return self.count_epochs(examples) * workload.profile[0]
 
-    def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
-        """Yield the models that are scored as clients' own at the end of a round."""
-        return self.get_client_models(state, memory)
-
-    def hand_out(self, state: Tree, federation: Federation) -> None:
-        """Give the workers what they hold in all rounds; also after a restart, when they are new."""
+    # The loop -------------------------------------------------------------------------------------
 
     def run(self, federation: Federation) -> State:
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
-        self.hand_out(state, federation)
+        federation.keep(state.get("kept", {}))
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             if t == self.config.rounds - 1:
                 federation.wire.records.mark_milestone(t)
             state = self.round(t, state, memory, federation)
-            own = partial(self.prepare_evaluation, t, state, memory, federation)
+            own = partial(self.get_client_models, state, memory, t, federation)
             federation.end_round(t, self.config.rounds, self.get_model(state), state, memory, own)
         return federation.finish(self.config.rounds, self.card, self.get_model(state), state, memory)
 
@@ -367,6 +349,11 @@ class RoundMethod(ServerSide, ClientSide, Method):
         return new
 
 
+def is_stackable(method: type[Plugin]) -> bool:
+    """Whether its clients can train as one batch on an accelerator: they train as all do."""
+    return issubclass(method, RoundMethod) and method.train is RoundMethod.train
+
+
 def is_bounded_by_training(method: RoundMethod) -> bool:
     """Whether the model a client sends depends on its data through the shared loop alone.
 
@@ -381,9 +368,8 @@ def is_only_averaging(method: RoundMethod) -> bool:
 
     Only then can a central protection noise that mean once, at the server, for all clients.
     """
-    server = tuple(name for name in vars(ServerSide) if not name.startswith("_"))
-    free = ("initialise", "get_client_models")
-    hooks = ("run", "round", "get_reference", *(name for name in server if name not in free))
+    server = ("start", "choose_candidates", "broadcast", "select", "send_to", "combine", "get_model")
+    hooks = ("run", "round", "get_reference", *server)
     sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
     known = {Kind.GLOBAL_MODEL, *TRAINED, Kind.NUM_EXAMPLES}
     return not _overrides(method, hooks) and sent <= known and method.config.weighting == "uniform"

@@ -235,7 +235,7 @@ def _plan_hidden_cohort(question: NoiseQuestion, everyone: PlannedNoise) -> Plan
     if question.replace and question.how == "poisson":
         raise UserError(
             "Poisson sampling is credited for add-or-remove neighbours only",
-            hint="leave out --replace, or use --sampling fixed",
+            hint="ask for add-or-remove, or for sampling of a fixed number",
         )
     try:
         z, curve = call(search, SECONDS, GIGABYTES, question)

@@ -94,16 +94,19 @@ def verify(
     issues += _check_constant_participants(case.clients, releases, record)
     again = None
     if case.simulated:
-        replay = LedgerReplay(case, case.method, case.initial())
+        replay = LedgerReplay(case, case.method, case.network.initial())
         again = _check_recomputation(replay, releases, traffic, ran, central)
-        issues += [*(again or []), *_check_draws(case.availability, case.clients, case.streams, releases)]
+        issues += [
+            *(again or []),
+            *_check_draws(case.participation.availability, case.clients, case.streams, releases),
+        ]
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
         issues=tuple(_merge_issues(issues)),
         declared=again is None or bool(own),
         overlaps=find_overlaps(holders(case.examples, case.data)) if noised else frozenset(),
         assumed=tuple(_list_assumptions(case.simulated, case.clients, case.examples)) if noised else (),
-        law=_describe_assumed_law(case.availability),
+        law=_describe_assumed_law(case.participation.availability),
     )
 
 
@@ -343,7 +346,7 @@ def _check_recomputation(
     central: bool,
 ) -> list[Issue] | None:
     """Lines against those that the protections make; None where these cannot be made once more."""
-    issues, sampling = list[Issue](), replay.federation.sampling
+    issues, sampling = list[Issue](), replay.federation.participation.sampling
     rounds = {x.round for x in traffic} | (ran - {max(ran)} if central and len(ran) > 1 else set())
     again: dict[object, dict[tuple[int, str], list[Release]]] = {}
     tried, own = 0, _group_lines(releases)

@@ -8,12 +8,14 @@ something absent says in a sentence what is missing, and never guesses.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
@@ -55,6 +57,43 @@ class Examples:
     auxiliary_kind: Literal["same", "shifted"] = "same"  # whether an adversary's are of the clients' distribution
 
 
+@dataclass(frozen=True)
+class Participation:
+    """Who takes part in the rounds, as far as it is known.
+
+    `artifacts` are the recorded messages, if there are any. `sampling` says how a client (None: the likeliest)
+    comes to take part: everybody in every round where it is not known.
+    """
+
+    artifacts: Path | None
+    availability: Availability | None = None  # the code that draws who takes part; None: not ours
+    sampling: Callable[[int | None], Drawn] = lambda _: Drawn()
+
+    @cached_property
+    def heard(self) -> Mapping[int, frozenset[int]] | None:
+        """Round -> clients whose answer arrived; None where the record does not tell."""
+        return None if self.artifacts is None else read_arrivals(self.artifacts)
+
+
+class Network(Protocol):
+    """The network that clients train, as far as it is known."""
+
+    @property
+    def make(self) -> Callable[[], Net] | None:
+        """Builds it, picklable; None: the architecture is not known."""
+
+    @property
+    def adapters(self) -> AdapterSettings | None:
+        """What clients train in place of it; None: they train all of it."""
+
+    @property
+    def size(self) -> NetworkSize:
+        """How large it is."""
+
+    def initial(self) -> State | None:
+        """The weights before round 0; None: not known."""
+
+
 class KnownFederation(Protocol):
     """What is always known of a federation: its operator states it, or the wire shows it."""
 
@@ -83,10 +122,6 @@ class KnownFederation(Protocol):
         """How a protection makes clients train; None: no protection does, or none is claimed."""
 
     @property
-    def adapters(self) -> AdapterSettings | None:
-        """What clients train in place of the network; None: they train the network."""
-
-    @property
     def compromise(self) -> Compromise:
         """Who works against the others because its operator made it so; nobody in a recorded federation."""
 
@@ -97,6 +132,9 @@ class KnownFederation(Protocol):
     @property
     def examples(self) -> Examples:
         """Who has which of the examples in `data`, as far as anybody said."""
+
+    @property
+    def network(self) -> Network: ...
 
     @property
     def about(self) -> About: ...
@@ -110,15 +148,7 @@ class Recording(Protocol):
         """Folder of the recorded messages (docs/artifact-format.md); None: nothing was recorded yet."""
 
     @property
-    def heard(self) -> Mapping[int, frozenset[int]] | None:
-        """Round -> clients whose answer arrived; None where the record does not tell."""
-
-    @property
-    def availability(self) -> Availability | None:
-        """The code that draws who takes part; None: not ours."""
-
-    def sampling(self, client: int | None) -> Drawn:
-        """How a client (None: the likeliest) comes to take part; everybody in every round where not known."""
+    def participation(self) -> Participation: ...
 
 
 class ObservedFederation(KnownFederation, Recording, Protocol):
@@ -137,19 +167,11 @@ class ClientCode(Protocol):
         """Settings of the clients' training; None: not stated."""
 
     @property
-    def make_net(self) -> Callable[[], Net] | None:
-        """Builds the network, picklable; None: the architecture is not known."""
-
-    def initial(self) -> State | None:
-        """The weights before round 0; None: not known."""
+    def network(self) -> Network: ...
 
     @property
     def device(self) -> str:
         """Where its networks run: clients', adversaries' and controls' alike."""
-
-    @property
-    def network_size(self) -> NetworkSize:
-        """How large the network is."""
 
     @property
     def time_model(self) -> TimeModel | None:

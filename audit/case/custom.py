@@ -20,6 +20,7 @@ from torch import nn
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.networks import count_logits
 from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.recorded_network import RecordedNetwork
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.population import content
@@ -71,9 +72,9 @@ class CustomCase(RecordedCase):
     joined: tuple[Arrays, Examples] | None = None
 
     @cached_property
-    def make_net(self) -> "partial[Net]":
+    def network(self) -> "CustomNetwork":
         assert self.net is not None
-        return partial(redraw, self.net)
+        return CustomNetwork(self.config, self.artifacts, None, False, self.net)
 
     @cached_property
     def data(self) -> Data:
@@ -92,8 +93,19 @@ class CustomCase(RecordedCase):
         assert self.joined is not None
         return self.joined[1]
 
-    def initial(self) -> State | None:
-        return None if self.net is None else state_of(adapt(self.net))
+
+@dataclass(frozen=True)
+class CustomNetwork(RecordedNetwork):
+    """A module in memory."""
+
+    net: nn.Module
+
+    @cached_property
+    def make(self) -> "partial[Net]":
+        return partial(redraw, self.net)
+
+    def initial(self) -> State:
+        return state_of(adapt(self.net))
 
 
 def redraw(net: nn.Module) -> Net:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedaudit.reports.result import History
+
 
 def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Best, final and last-50 accuracy, round variance, class dispersion, traffic and diversity.
@@ -96,3 +98,10 @@ def find_round_of_accuracy(
         if (record.get("accuracy") or 0.0) >= accuracy:
             return i + 1, summary(history[: i + 1]).get("simulated_time")
     return None
+
+
+def keep_known(record: Mapping[str, Any]) -> History:
+    """A round as audit.json has it; numbers that no key stands for are its `values`."""
+    known = set(History.model_fields) - {"values"}
+    values = {k: float(v) for k, v in record.items() if k not in known and isinstance(v, int | float)}
+    return History(**{k: v for k, v in record.items() if k in known}, values=values)

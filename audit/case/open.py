@@ -12,6 +12,6 @@ def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
     if isinstance(config, RecordedConfig):
         return RecordedCase(config, run.artifacts, *run.find_truth())
-    simulated, trained_on = config.require_simulated(), run.trained_on()
-    key = ("case", run.artifacts, config.model_dump_json(), tuple((trained_on or {}).items()))
+    simulated, trained_on = config.require_simulated(), run.trained_on() or {}
+    key = ("case", run.artifacts, config.model_dump_json(), tuple(trained_on.items()))
     return share_result(key, lambda: SimulatedCase(simulated, run.artifacts, trained_on))

@@ -3,35 +3,27 @@
 Nothing is invented: what nobody stated or brought is absent, and whoever needs it says so.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors.torch import load as load_tensors
 
-from fedaudit.audit.case.case import About, Examples
-from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, is_configured, maker, read_task
+from fedaudit.audit.case.case import About, Examples, Participation
+from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
+from fedaudit.audit.case.recorded_network import RecordedNetwork
 from fedaudit.audit.case.truth import NOBODY, TruthFile
-from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import RecordedConfig
-from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.subject import RecordedSubject
-from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
-from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.data.population import content
-from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, LocalConfig, Method, RoundMethod
-from fedaudit.fl.model import Net, State, count, initialise, state_of
-from fedaudit.fl.recording.recorder import carries_shared_model, manifest, read, unread
+from fedaudit.fl.method import Card, LocalConfig, Method
+from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
@@ -41,9 +33,12 @@ from fedaudit.fl.wire.protection import Protection
 
 
 @dataclass(frozen=True)
-class RecordedFolder:
-    """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
-    `base` that of weights which nobody sent."""
+class RecordedCase:
+    """A federation that somebody recorded, as far as it is known.
+
+    `artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
+    `base` that of weights which nobody sent.
+    """
 
     config: RecordedConfig
     artifacts: Path
@@ -58,9 +53,7 @@ class RecordedFolder:
     def streams(self) -> Streams:
         return Streams(self.config.seed)
 
-
-class RecordedData(RecordedFolder):
-    """The examples that were given to the auditor, and who has them."""
+    # The examples that were given to the auditor, and who has them --------------------------------
 
     @cached_property
     def clients(self) -> int:
@@ -132,9 +125,7 @@ class RecordedData(RecordedFolder):
             planted=np.sort(planted),
         )
 
-
-class RecordedClients(RecordedData):
-    """What clients are stated to run: method, network and protections."""
+    # What clients are stated to run ---------------------------------------------------------------
 
     @cached_property
     def method(self) -> Method | None:
@@ -165,10 +156,6 @@ class RecordedClients(RecordedData):
         return next((t for p in self.protections if (t := p.training()) is not None), None)
 
     @property
-    def adapters(self) -> AdapterSettings | None:
-        return self.subject.adapters
-
-    @property
     def compromise(self) -> Compromise:
         return Compromise()
 
@@ -177,69 +164,11 @@ class RecordedClients(RecordedData):
         return choose_device(self.config.device)
 
     @cached_property
-    def network(self) -> Callable[[], Net] | None:
-        """The stated network with weights of nobody's: its names and shapes."""
-        if self.subject.model is None:
-            return None
-        examples = self.subject.examples
-        model = self.config.locate_files(self.subject.model)
-        make = maker(model, tuple(examples.shape), len(examples.classes), "subject.model")
-        if self.adapters is None:
-            return make
-        folds = isinstance(self.method, RoundMethod) and self.method.folds_adapters
-        base = {**state_of(initialise(make, Streams(0))), **self._base}
-        return adapt_maker(make, self.adapters, base, folds, self.streams.key("adapters"))
+    def network(self) -> RecordedNetwork:
+        folds = self.method is not None and self.method.card.folds_adapters
+        return RecordedNetwork(self.config, self.artifacts, self.base, folds)
 
-    @cached_property
-    def whole(self) -> Callable[[], Net] | None:
-        """The stated network without adapters: what a base is of."""
-        subject = self.subject.model_copy(update={"adapters": None})
-        return replace(self, config=self.config.model_copy(update={"subject": subject})).network
-
-    @cached_property
-    def make_net(self) -> Callable[[], Net] | None:
-        """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
-        if self.network is None or (self.subject.base and self.base is None and not self._brings_weights):
-            return None
-        on_top = self._base and self.adapters is None
-        return partial(_build_on, self.network, self._base) if on_top else self.network
-
-    @property
-    def _brings_weights(self) -> bool:
-        cls = catalog.load("models", self.subject.model.name) if self.subject.model else Net
-        return is_configured(cls) and bool(cls.brings_weights)
-
-    @cached_property
-    def _base(self) -> Mapping[str, torch.Tensor]:
-        return {} if self.base is None else load_tensors(self.base.read_bytes())
-
-    def initial(self) -> State | None:
-        """The model that the first round began with, where that was recorded."""
-        first = next((a for a in self._models if a.round == 0), None)
-        if first is None:
-            return None
-        below = {} if self.adapters else self._base
-        return {**below, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
-
-    @cached_property
-    def network_size(self) -> NetworkSize:
-        first = self.initial() or {}
-        numbers = count(first)
-        if self.make_net is None:
-            convolved = count({name: v for name, v in first.items() if v.dim() == 4})
-            return NetworkSize(parameters=numbers, layers=len(first), products=numbers, convolved=convolved)
-        return replace(measure_size(self.make_net(), self.data.shape), parameters=numbers)
-
-    @cached_property
-    def _models(self) -> list[Artifact]:
-        def matches(line: Mapping[str, object]) -> bool:
-            return line["round"] == 0 and carries_shared_model(line)
-
-        return [a for a in read(self.artifacts, matches) if a.kind == Kind.GLOBAL_MODEL]
-
-
-class RecordedCase(RecordedClients):
-    """A federation that somebody recorded, as far as it is known."""
+    # What was sent, and who took part -------------------------------------------------------------
 
     @property
     def simulated(self) -> bool:
@@ -284,21 +213,7 @@ class RecordedCase(RecordedClients):
         """Nothing is simulated."""
         return None
 
-    @property
-    def availability(self) -> Availability | None:
-        """Nobody's code is known to us."""
-        return None
-
-    def sampling(self, client: int | None) -> Drawn:
-        """Nobody stated a law that earns credit."""
-        return Drawn()
-
     @cached_property
-    def heard(self) -> Mapping[int, frozenset[int]] | None:
-        return read_arrivals(self.artifacts)
-
-
-def _build_on(build: Callable[[], Net], base: Mapping[str, torch.Tensor]) -> Net:
-    net = build()
-    net.load_state_dict(base, strict=False)
-    return net
+    def participation(self) -> Participation:
+        """Nobody's code is known to us, and nobody stated a law that earns credit."""
+        return Participation(self.artifacts)

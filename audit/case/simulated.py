@@ -4,70 +4,149 @@ Every phase that needs them builds them anew from the config and the seed; nothi
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
-import torch
 from torch.random import fork_rng
 
-from fedaudit.audit.case.base import Base, describe_base
-from fedaudit.audit.case.case import About
-from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, check_trained_network, maker
+from fedaudit.audit.case.case import About, Examples, Participation
+from fedaudit.audit.case.data_digests import of_data, of_population
+from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.simulated_data import FromConfig, SimulatedData
-from fedaudit.audit.settings.federation import AdapterSettings
+from fedaudit.audit.case.simulated_network import SimulatedNetwork
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
+from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
-from fedaudit.fl.data.partition import Index
-from fedaudit.fl.data.scale import normalise
-from fedaudit.fl.execution.site import Site, build_site
-from fedaudit.fl.families.layers import NetworkSize, measure_size
-from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.data.partition import Partition
+from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
-from fedaudit.fl.model import Net, State, initialise, state_of
-from fedaudit.fl.recording.checkpoint import Checkpoints
-from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import share_result
-from fedaudit.fl.runtime.workers import InProcess, Workers
+from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
-from fedaudit.fl.training.batches import find_smallest_batch
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
-from fedaudit.fl.wire.wire import Wire
+
+T = TypeVar("T")
+OWN = 0.1  # share of an owner's examples that its client does not train on
 
 
-class SimulatedServer(FromConfig):
-    """How the server makes one model of many, and who works against it."""
+@dataclass(frozen=True)
+class SimulatedCase:
+    """Everything one config describes, built on demand: a case of which nothing is unknown.
+
+    `artifacts`, the folder of the recorded messages, is None before the run. `trained_on` are the digests
+    that a run left of its data and population, none before it: others are refused.
+    """
+
+    config: SimulatedConfig
+    artifacts: Path | None = None
+    trained_on: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.config.seed)
+
+    @property
+    def clients(self) -> int:
+        return self.config.federation.clients
+
+    @property
+    def simulated(self) -> bool:
+        return True
+
+    @property
+    def about(self) -> About:
+        words = (self._partition.describe(), self._availability.describe())
+        return About(dataset=self.dataset.title, clients=words, model=self.config.federation.model.name)
+
+    # Who has which data -----------------------------------------------------------------------
+
+    @property
+    def _named_data(self) -> PluginSpec:
+        return self.config.locate_files(self.config.federation.dataset)
 
     @cached_property
-    def aggregator(self) -> Aggregator:
-        found: Aggregator = build_plugin("aggregators", self.config.aggregator, "aggregator")
+    def dataset(self) -> Dataset:
+        found: Dataset = build_plugin("datasets", self._named_data, "federation.dataset")
         return found
 
     @cached_property
-    def prototype_aggregator(self) -> Aggregator:
-        found: Aggregator = build_plugin("aggregators", self.config.prototype_aggregator, "prototype_aggregator")
+    def data(self) -> Data:
+        federation = self.config.federation
+        limits = federation.train_limit, federation.test_limit
+        # hundreds of runs of a matrix are open together: they hold the same arrays
+        data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
+        data = replace(data, predicts=read_task(federation.model, "federation.model"))
+        return self._require_same("data", data, of_data)
+
+    def _draw_subset(self) -> Data:
+        """Examples within the limits of the config."""
+        data = share_result(("data", repr(self._named_data)), lambda: read_data(self.dataset))
+        limits = self.config.federation
+        return replace(
+            data,
+            train=_draw_examples(data.train, limits.train_limit, self.streams, "train_limit"),
+            test=_draw_examples(data.test, limits.test_limit, self.streams, "test_limit"),
+        )
+
+    @cached_property
+    def _partition(self) -> Partition:
+        found: Partition = build_plugin("partitions", self.config.federation.partition, "federation.partition")
         return found
 
     @cached_property
-    def compromise(self) -> Compromise:
-        """Who is compromised, and by what."""
-        if self.config.adversary is None:
-            return Compromise()
-        adversary: Adversary = build_plugin("adversaries", self.config.adversary, "adversary")
-        return Compromise(adversary, choose_compromised_clients(adversary, self.clients, self.streams))
+    def population(self) -> Population:
+        holdout = self.config.federation.holdout
+        population = populate(
+            self.data,
+            self._partition,
+            self.config.federation.clients,
+            self.streams,
+            auxiliary=holdout.auxiliary,
+            reference=holdout.reference,
+            server=holdout.server,
+            own=(OWN if self.data.train.owner is not None else 0.0) if holdout.own is None else holdout.own,
+        )
+        if not any(map(len, population.parts)):
+            raise UserError(
+                f"no client of {self.dataset.title!r} has an example left: what the test part has as well and "
+                "what is held out is not trained on",
+                hint="give test examples that are no training examples, or a smaller federation.holdout",
+            )
+        return self._require_same("population", population, of_population)
 
+    def _require_same(self, name: str, value: T, digest: Callable[[T], str]) -> T:
+        """`value`; raises UserError where the run was made with another."""
+        if self.trained_on and digest(value) != self.trained_on[name]:
+            what = {"data": "the examples differ", "population": "other clients hold other examples"}[name]
+            raise UserError(
+                f"the data set {self.dataset.title!r} is not what this run was trained on: {what} (SHA-256)",
+                hint="restore the data, or simulate again into a new folder: the truth would be wrong",
+            )
+        return value
 
-class SimulatedClients(SimulatedData):
-    """What clients run: method, network, protections and clock."""
+    @cached_property
+    def examples(self) -> Examples:
+        population = self.population
+        return Examples(
+            parts=dict(enumerate(population.parts)),
+            unseen={k: rows for k, rows in enumerate(population.own) if len(rows)},
+            auxiliary=population.auxiliary,
+            reference=population.reference,
+            spare=population.server,
+            auxiliary_kind=self.config.federation.holdout.auxiliary_kind,
+        )
+
+    # What clients run ---------------------------------------------------------------------------
 
     @cached_property
     def method(self) -> RoundMethod:
@@ -107,80 +186,13 @@ class SimulatedClients(SimulatedData):
             )
         return private[0].training()
 
-    @property
-    def adapters(self) -> AdapterSettings | None:
-        return self.config.federation.adapters
+    @cached_property
+    def network(self) -> SimulatedNetwork:
+        return SimulatedNetwork(self.config, self.data, self.method.card.folds_adapters)
 
     @cached_property
     def device(self) -> str:
         return choose_device(self.config.device)
-
-    @cached_property
-    def make_net(self) -> "partial[Net]":
-        """Builds the model; picklable, so that worker processes can."""
-        return self._adapt(self._whole)
-
-    @cached_property
-    def make_untrained(self) -> "partial[Net]":
-        """Builds the model on weights of no base: its size and its times are the same, and nothing is trained."""
-        _ = self._base  # raises UserError where it does not fit
-        return self._adapt(self._first)
-
-    def _adapt(self, whole: State) -> "partial[Net]":
-        """Builds the model with adapters, if there are any, on these weights."""
-        if self.adapters is None:
-            return self._make_whole
-        seed = self.streams.key("adapters")
-        return adapt_maker(self._make_whole, self.adapters, whole, self.method.folds_adapters, seed)
-
-    @cached_property
-    def _make_whole(self) -> "partial[Net]":
-        """Builds the model without adapters."""
-        model, schema = self.config.locate_files(self.config.federation.model), self.data.schema
-        pieces = None if schema is None else len(schema.pieces)
-        return maker(model, self.data.shape, len(self.data.classes), "federation.model", pieces)
-
-    @cached_property
-    def _first(self) -> State:
-        """The weights of the model without adapters or base, from the stream "model"."""
-        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
-
-        def make() -> State:
-            net = initialise(self._make_whole, self.streams)
-            state = state_of(net)
-            if self.adapters is None and net.task == "classify":
-                some = torch.from_numpy(np.array(self.data.train.x[:2]))
-                check_trained_network(net, some, len(self.data.classes), "federation.model")
-            return state
-
-        return share_result(("first model", *asked), make)
-
-    @cached_property
-    def _base(self) -> Base | None:
-        settings = self.config.federation.base
-        if settings is None:
-            return None
-        return describe_base(settings, self._named_data, self.data, self._make_whole)
-
-    @cached_property
-    def _whole(self) -> State:
-        """The weights of the model without adapters, before round 0."""
-        return self._first if self._base is None else self._base.replace_weights(self._first)
-
-    def initial(self) -> State:
-        """The weights every client starts from, drawn from the stream "model"."""
-        if self.adapters is not None:
-            return state_of(initialise(self.make_net, self.streams))
-        return {name: values.clone() for name, values in self._whole.items()}
-
-    @cached_property
-    def network_size(self) -> NetworkSize:
-        return measure_size(self._blank_network, self.data.shape)
-
-    @cached_property
-    def _blank_network(self) -> Net:
-        """The model before round 0, on weights of no base; only looked at."""
-        return initialise(self.make_untrained, self.streams)
 
     @cached_property
     def time_model(self) -> TimeModel | None:
@@ -192,48 +204,28 @@ class SimulatedClients(SimulatedData):
             spec = PluginSpec(name="counted")
         devices: Devices = build_plugin("devices", spec, "federation.time_model")
         with fork_rng(devices=[]):  # construction draws weights that nobody uses
-            net = self.make_net()
+            net = self.network.make()
         return devices.time_model(net, self.data.shape, self.config.federation.clients, self.streams)
 
-
-class SimulatedCase(SimulatedClients, SimulatedServer):
-    """Everything one config describes: a case of which nothing is unknown."""
-
-    @property
-    def simulated(self) -> bool:
-        return True
-
-    @property
-    def about(self) -> About:
-        words = (self.partition.describe(), self.availability.describe())
-        return About(dataset=self.dataset.title, clients=words, model=self.config.federation.model.name)
+    # Who takes part, how the server combines, who works against it ------------------------------
 
     @cached_property
-    def availability(self) -> Availability:
+    def participation(self) -> Participation:
+        return Participation(self.artifacts, self._availability, self._describe_drawing)
+
+    @cached_property
+    def _availability(self) -> Availability:
         found: Availability = build_plugin(
             "availability", self.config.federation.availability, "federation.availability"
         )
         return found
 
-    def sampling(self, client: int | None) -> Drawn:
-        """How a client comes to take part."""
+    def _describe_drawing(self, client: int | None) -> Drawn:
         federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
         return describe_drawing(
-            self.availability, federation.clients, federation.empty_round, client, self._without
-        )
-
-    @cached_property
-    def holdings(self) -> Holdings:
-        """Who holds what."""
-        population = self.population
-        return Holdings(self.data, population.parts, self.streams, population.server, self.time_model)
-
-    def make_site(self, holdings: Holdings) -> "partial[Site]":
-        """What makes a worker's side of the federation over these holdings, on whichever machine."""
-        return partial(
-            build_site, self.method, holdings, self.make_net, self.device, self.private, self.compromise
+            self._availability, federation.clients, federation.empty_round, client, self._without
         )
 
     @cached_property
@@ -241,72 +233,24 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
         """How many clients hold no example."""
         return sum(not len(part) for part in self.population.parts)
 
-    @property
-    def heard(self) -> Mapping[int, frozenset[int]] | None:
-        """From the manifest; None before the run, or where it kept only some clients' messages."""
-        return None if self.artifacts is None else read_arrivals(self.artifacts)
+    @cached_property
+    def aggregator(self) -> Aggregator:
+        found: Aggregator = build_plugin("aggregators", self.config.aggregator, "aggregator")
+        return found
 
-    def refuse_unfit(self) -> None:
-        """Raise UserError for what a run refuses before its first round; nothing trains, and no base is read."""
-        _ = self.device
-        method = copy(self.method)  # which learns of the network
-        with fork_rng(devices=[]):
-            make, initial = self.make_untrained, state_of(self._blank_network)
-            site = partial(build_site, method, self.holdings, make, "cpu", self.private, self.compromise)
-            with InProcess(site) as workers:
-                wire = Wire(self.card, self.streams, self.protections)
-                method.open(self.build_federation(self.holdings, wire, workers, initial=initial))
+    @cached_property
+    def compromise(self) -> Compromise:
+        """Who is compromised, and by what."""
+        if self.config.adversary is None:
+            return Compromise()
+        adversary: Adversary = build_plugin("adversaries", self.config.adversary, "adversary")
+        return Compromise(adversary, choose_compromised_clients(adversary, self.clients, self.streams))
 
-    def _refuse_lone_examples(self, parts: Sequence[Index], workers: Workers) -> None:
-        """Raise UserError where a client has a batch of a single example, on which the network cannot train."""
-        each = self.training.batch_size == 1
-        lone = next((k for k, rows in enumerate(parts) if len(rows) == 1 or (each and len(rows))), None)
-        if lone is None:
-            return
-        x = normalise(torch.from_numpy(self.data.train.x[parts[lone][:1]]), self.data)
-        if max(workers.map("inspect", [partial(find_smallest_batch, x=x)])) > 1:
-            other = (
-                "take fewer clients, another partition, or group normalisation in place of batch normalisation"
-            )
-            raise UserError(
-                f"client {lone} trains on a batch of one example, and the model's batch normalisation needs two",
-                hint="set method.batch_size to 2 or more" if each else other,
-                key="method.batch_size" if each else "federation.partition",
-            )
 
-    def build_federation(
-        self,
-        holdings: Holdings,
-        wire: Wire,
-        workers: Workers,
-        *,
-        initial: State | None = None,
-        metrics: Log | None = None,
-        checkpoints: Checkpoints | None = None,
-        progress: Callable[[str, int, int], None] = lambda *_: None,
-    ) -> Federation:
-        """Over these holdings, from its own weights or `initial`.
-
-        Without `metrics` and `checkpoints` nothing is kept on disk. Raises UserError where the network cannot
-        train on what a client holds.
-        """
-        self._refuse_lone_examples(holdings.parts, workers)
-        federation = self.config.federation
-        return Federation(
-            holdings=holdings,
-            initial=self.initial() if initial is None else initial,
-            availability=self.availability,
-            aggregator=self.aggregator,
-            prototype_aggregator=self.prototype_aggregator,
-            compromise=self.compromise,
-            wire=wire,
-            workers=workers,
-            metrics=metrics,
-            checkpoints=checkpoints,
-            empty_round=federation.empty_round,
-            reply_loss=federation.reply_loss,
-            failures=federation.failures,
-            evaluate_every=self.config.evaluate_every,
-            checkpoint_every=self.config.checkpoint_every,
-            progress=progress,
-        )
+def _draw_examples(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
+    """A random subset of `limit` examples; all where there is no limit."""
+    if limit is None or limit >= len(arrays):
+        return arrays
+    chosen = streams.numpy(name).permutation(len(arrays))[:limit]
+    chosen.sort()
+    return arrays.take(chosen)

@@ -1,10 +1,14 @@
-"""Faults over simulated time: which clients failed in a run, and what mediators of relays did about it."""
+"""Pictures of a run's rounds: over simulated time, by device, and which clients failed when."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.audit.case.clock import list_ends
+from fedaudit.audit.case.clock import by_device, by_time, last_round, list_ends
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
 from fedaudit.reports.result import Figure
 
 # as fl/families/relay.py names its events
@@ -17,6 +21,15 @@ _NAMES = {
     "restart": "started again",
 }
 _MENDED = {"holder_down", "rollback", "restart"}  # which only mediators of relays do
+
+
+def plot_rounds(history: Sequence[Mapping[str, Any]], clock: TimeModel | None, artifacts: Path) -> list[Figure]:
+    """All of them; by device only where there was a simulated clock."""
+    figures = [*timelines(history), *by_time(history)]
+    if clock is None:
+        return figures
+    times = read(artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
+    return [*figures, *by_device(history, clock), *last_round(times, history, clock)]
 
 
 def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:

@@ -110,7 +110,7 @@ class FullRank(Check):
 
 def read_adapters(federation: ObservedFederation) -> Sequence[Artifact]:
     """What clients of a simulation sent of adapters and what they received; nothing where there are none."""
-    if federation.artifacts is None or not federation.simulated or federation.adapters is None:
+    if federation.artifacts is None or not federation.simulated or federation.network.adapters is None:
         return ()
     return index(messages(federation.artifacts, {*SENT, *federation.card.downlink}, "all"))
 

@@ -40,11 +40,12 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from None
 
 
-def _group(name: str, text: str) -> typer.Typer:
+def _group(name: str, text: str, more: str | None = None) -> typer.Typer:
     """Commands under one name; without a command it prints what there is."""
     return typer.Typer(
         name=name,
         help=text,
+        epilog=more,
         cls=Commands,
         no_args_is_help=True,
         add_completion=False,
@@ -53,7 +54,12 @@ def _group(name: str, text: str) -> typer.Typer:
     )
 
 
-app = _group("fedaudit", "Privacy and robustness audits for federated learning.")
+FURTHER = ("verify", "show", "compare", "harden", "sweep")  # commands that --help names in a line alone
+app = _group(
+    "fedaudit",
+    "Privacy and robustness audits for federated learning.",
+    f"Further commands: {', '.join(FURTHER)}; `fedaudit COMMAND --help` says what each does.",
+)
 dp = _group("dp", "Differential privacy: budgets, calibration, claims.")
 tools = _group("tools", "Plugins, recorders, installation, signatures, removal of data.")
 
@@ -129,7 +135,8 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
             _complain(error)
             raise typer.Exit(2) from None
 
-    return group.command(name=function.__name__.removesuffix("_"))(run_guarded)
+    name = function.__name__.removesuffix("_")
+    return group.command(name=name, hidden=name in FURTHER)(run_guarded)
 
 
 def ask_consent(error: consent.UnconsentedError) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or quickstart")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or demo, or quickstart")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
 Hours = Annotated[float, typer.Option(min=0, help="do not start a training that takes longer here")]

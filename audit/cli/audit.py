@@ -1,7 +1,9 @@
 """What `run` and `import` have in common: phases into a run folder, and what is said last."""
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,23 +18,39 @@ if TYPE_CHECKING:
     from fedaudit.audit.settings.config import Config
 
 
-def finish_audit(
-    config: Path,
-    out: Path | None = None,
-    workers: str | None = None,
-    hours: float = 24,
-    data: list[str] | None = None,
-    *,
-    trust: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of an audit: a config or a run folder, where it goes, and on what machine."""
+
+    config: Path
+    out: Path | None = None
+    workers: str | None = None
+    hours: float = 24  # of a training that may be started
+    data: Sequence[str] = ()  # copies of what the config reads elsewhere
+    trust: bool = False  # whether what the config names may be run and downloaded
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies, or is to lie."""
+        return locate_run({"config": self.config, "out": self.out})
+
+    def load(self) -> "Config":
+        """The settings, with the number of workers that the command line says."""
+        from fedaudit.audit.phases.load import load_config
+
+        config = load_config(self.config, self.data, trust_plugins=self.trust)
+        return config if self.workers is None else config.with_workers(self.workers)
+
+
+def finish_audit(asked: Asked) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
     from fedaudit.audit.cli.ending import last_words
     from fedaudit.audit.phases.result_file import read_result
     from fedaudit.audit.phases.review import review
 
-    settings = load_settings(config, workers, data, trust=trust)
-    was_there = (locate_run({"config": config, "out": out}) / "phases.json").exists()
-    folder = run_phases(config, out, settings, None, hours)
+    settings = asked.load()
+    was_there = (asked.folder / "phases.json").exists()
+    folder = _run_phases(asked, settings, None)
     # a folder that nobody but this command wrote needs no review
     result = review(folder, settings).result if was_there else read_result(folder.path)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
@@ -43,16 +61,7 @@ def finish_audit(
     raise typer.Exit(result.verdict.word.exit_code)
 
 
-def repeat_phase(
-    config: Path,
-    name: str,
-    out: Path | None = None,
-    workers: str | None = None,
-    hours: float = 24,
-    data: list[str] | None = None,
-    *,
-    trust: bool = False,
-) -> None:
+def repeat_phase(asked: Asked, name: str) -> None:
     """One phase of a config or a run folder, once more where it is finished; a simulation goes on instead.
 
     Raises UserError where there is no such phase, and for all but a simulation where there is no run folder.
@@ -63,13 +72,13 @@ def repeat_phase(
     from fedaudit.audit.phases.execute import execute
     from fedaudit.audit.phases.plan import IMPORT, phases
 
-    folder = None if name == "simulate" else RunDir.open(locate_run({"config": config, "out": out}))
-    settings = load_settings(config, workers, data, trust=trust)
+    folder = None if name == "simulate" else RunDir.open(asked.folder)
+    settings = asked.load()
     known = [p.name for p in phases(settings.case) if p is not IMPORT]
     if name not in known:
         raise UserError(f"--phase must be one of {', '.join(known)}, got {name}", hint="leave it out to run all")
     if folder is None:
-        folder = run_phases(config, out, settings, [name], hours)
+        folder = _run_phases(asked, settings, [name])
         say(describe_accuracy(folder.history()))
         say(f"run folder: {folder.path}")
         return
@@ -78,15 +87,7 @@ def repeat_phase(
     say(f"{name}: done, {folder.path}")
 
 
-def load_settings(path: Path, workers: str | None, data: list[str] | None, *, trust: bool) -> "Config":
-    """A config, or that of a run folder, with the number of workers that the command line says."""
-    from fedaudit.audit.phases.load import load_config
-
-    config = load_config(path, data, trust_plugins=trust)
-    return config if workers is None else config.with_workers(workers)
-
-
-def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] | None, hours: float) -> "RunDir":
+def _run_phases(asked: Asked, config: "Config", names: list[str] | None) -> "RunDir":
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
@@ -102,13 +103,12 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
         if torchrun.rank():
             ranks.follow(config.require_simulated())
             raise typer.Exit
-    at = locate_run({"config": path, "out": out})
-    was_begun = (at / "phases.json").exists()  # which was allowed then
+    was_begun = (asked.folder / "phases.json").exists()  # which was allowed then
     if isinstance(config, SimulatedConfig) and not many and not was_begun:
         from fedaudit.audit.cli.preflight import Forecast
 
-        Forecast(config).refuse_endless(hours)
-    folder = RunDir.open(at) if path.is_dir() else RunDir.create(at)
+        Forecast(config).refuse_endless(asked.hours)
+    folder = RunDir.open(asked.folder) if asked.config.is_dir() else RunDir.create(asked.folder)
     wanted = names or [p.name for p in phases(config.case)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:
         WholeAudit(folder, config).execute(wanted, report_progress)

@@ -86,10 +86,8 @@ def import_(
     truth: Annotated[Optional[Path], typer.Option(help="folder of clients' examples, own.npz, heldout/")] = None,  # noqa: UP045
     out: Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the inbox")] = None,  # noqa: UP045
     config: Annotated[Optional[Path], typer.Option(help="attacks, policy, seed and so on")] = None,  # noqa: UP045
-    ledger: Annotated[Optional[Path], typer.Option(help="its operator's own ledger.jsonl")] = None,  # noqa: UP045
     base: Annotated[Optional[Path], typer.Option(help="weights that nobody sends, safetensors")] = None,  # noqa: UP045
     model: Model = "",
-    most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
     trust: Trust = False,
 ) -> None:
     """Check a recorded federation and make a run folder of it.
@@ -101,10 +99,9 @@ def import_(
     """
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.case.truth import describe_left_out
-    from fedaudit.audit.cli.audit import finish_audit
+    from fedaudit.audit.cli.audit import Asked, finish_audit
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
-    from fedaudit.audit.importing.inbox import InboxLimits
     from fedaudit.audit.phases.import_inbox import (
         SUBJECT,
         ImportSources,
@@ -120,13 +117,12 @@ def import_(
     if subject is None and not model and sys.stdin.isatty() and sys.stdout.isatty():
         question = "the network, as module:Class or a name of ours (empty: not stated)"
         model = typer.prompt(question, default="", show_default=False)
-    sources = ImportSources(inbox=inbox, subject=subject, model=model, truth=truth, base=base, ledger=ledger)
+    sources = ImportSources(inbox=inbox, subject=subject, model=model, truth=truth, base=base)
     stated, text = state_inbox(sources, read_settings(config), config, trust=trust)
     copies = [f"{name}={path}" for name, path in list_copies(stated).items()]
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
-    limits = InboxLimits(bytes=int(most_gib * 2**30))
     with progress() as report_progress:
-        found = bring(folder.path, stated, sources, report_progress, limits=limits, text=text)
+        found = bring(folder.path, stated, sources, report_progress, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for line in describe_left_out(truth):
         say(line)
@@ -148,7 +144,7 @@ def import_(
     for line in list_unseen(model, has_truth=truth is not None):
         say(f"not stated: {line}")
     say(f"to state more: correct a copy of {folder.path / SUBJECT}, and import again with --subject COPY")
-    finish_audit(folder.path, data=copies, trust=trust)
+    finish_audit(Asked(folder.path, data=copies, trust=trust))
 
 
 def _name_free(path: Path) -> Path:

@@ -5,33 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedaudit.audit.accounting.planner import NoiseQuestion, answers, bound_plan
-from fedaudit.audit.accounting.spending import Spent, drawing, figure, spent
+from fedaudit.audit.accounting.spending import Spent, spent
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl.ledger import read
-from fedaudit.fl.runtime import durable
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import describe_bound, label_bound
 from fedaudit.reports.format import number
-from fedaudit.reports.result import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A table, sentences below it, and the curve."""
+    """A table, and sentences below it."""
 
     header: list[str]
     rows: list[list[str]]
     lines: list[str]
-    drawn: Figure | None
-
-    def draw(self, path: Path) -> None:
-        """Write the curve as SVG; raises UserError where there is none."""
-        from fedaudit.reports.charts import svg
-
-        if self.drawn is None:
-            raise UserError("there is no curve: no bound is finite and above 0", hint="leave out --figure")
-        durable.write(path, svg(self.drawn))
 
 
 def spending(path: Path, delta: float | None) -> Text:
@@ -47,7 +35,7 @@ def spending(path: Path, delta: float | None) -> Text:
     releases, config = read(run.ledger), load(run.config)
     chosen = config.delta if delta is None else delta
     case = open_case(run, config)
-    population = describe_population(case.clients, case.examples, case.data, case.availability)
+    population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
         verified = verify(case, releases, manifest(run.artifacts), run.history() if run.metrics.is_file() else [])
@@ -55,10 +43,7 @@ def spending(path: Path, delta: float | None) -> Text:
     found = spent(releases, bound_releases)
     if not found:
         return Text(
-            header=["observer"],
-            rows=[],
-            drawn=None,
-            lines=["The ledger is empty: nothing was released, or nothing ran."],
+            header=["observer"], rows=[], lines=["The ledger is empty: nothing was released, or nothing ran."]
         )
     points = found[0].rounds
     spoiled = any(s.last.clear_kinds for s in found)
@@ -75,7 +60,6 @@ def spending(path: Path, delta: float | None) -> Text:
                 if s.last.status is not Status.VERIFIED
             ),
         ],
-        drawn=drawing(noised or found),
     )
 
 
@@ -103,7 +87,6 @@ def plan(question: NoiseQuestion) -> Text:
     found = answers(question)
     planned = [list(bound_plan(question, a).values()) for a in found]
     whole, points = planned[0][-1], list(found[0].curve)
-    curves = [(f"{a.observer}; planned", a.curve) for a in found]
     return Text(
         header=["towards", "noise / clip norm", "counting", "computed by", *(f"after {r:,}" for r in points)],
         rows=[
@@ -122,5 +105,4 @@ def plan(question: NoiseQuestion) -> Text:
             if question.rate < 1
             else []
         ),
-        drawn=figure(curves, "Privacy spent over rounds", "budget-plan"),
     )

@@ -7,7 +7,6 @@ from typing import Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import reader, say, tools
-from fedaudit.fl.runtime.errors import UserError
 
 
 class OnAlarm(StrEnum):
@@ -31,7 +30,6 @@ def guard(
         float, typer.Option(min=0, help="standard deviation of the noise claimed on every number of the update")
     ] = 0,
     clean: Annotated[Optional[Path], typer.Option(help="OUTBOX of the message before its noise")] = None,  # noqa: UP045
-    noised: Annotated[Optional[list[str]], typer.Option(help="a kind of counts that is noised")] = None,  # noqa: UP045
 ) -> None:
     """Check the last upload of a site before it leaves.
 
@@ -40,19 +38,11 @@ def guard(
     from fedaudit.audit.attestation import envelope
     from fedaudit.audit.case.truth import load_examples
     from fedaudit.audit.importing.guard import Outgoing, check_outgoing, write_line
-    from fedaudit.fl.kinds import Kind
     from fedaudit.reports import format as fmt
 
-    kinds = [k for k in noised or () if k not in {*Kind}]
-    if kinds:
-        raise UserError(f"there is no kind {kinds[0]!r:.40}", hint="docs/artifact-format.md has the kinds")
     private, sent = envelope.private_key(key), Outgoing.read(outbox)
     alarms = check_outgoing(
-        sent,
-        load_examples(truth),
-        noised=frozenset(map(Kind, noised or ())),
-        noise_std=noise_std,
-        clean=Outgoing.read(clean) if clean else None,
+        sent, load_examples(truth), noise_std=noise_std, clean=Outgoing.read(clean) if clean else None
     )
     action = write_line(log, private, sent, alarms, on_alarm.value)
     for alarm in alarms:

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -67,12 +66,13 @@ def run(
     Simulate (or go on with an imported folder), attack, account, score, report.
     Exit code 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
-    from fedaudit.audit.cli.audit import finish_audit, repeat_phase
+    from fedaudit.audit.cli.audit import Asked, finish_audit, repeat_phase
 
+    asked = Asked(config, out, workers, hours, data or (), trust)
     if phase is None:
-        finish_audit(config, out, workers, hours, data, trust=trust)
+        finish_audit(asked)
     else:
-        repeat_phase(config, phase, out, workers, hours, data, trust=trust)
+        repeat_phase(asked, phase)
 
 
 @reader(own=["config"], keeps=True)
@@ -83,15 +83,6 @@ def plan(config: ConfigFile, data: Data = None, trust: Trust = False) -> None:
 
     for line in plan_audit(load_config(config, data, trust_plugins=trust)):
         say(line)
-
-
-@reader(writes=["out"], target=lambda given: given["out"], works=True, keeps=True)
-def demo(out: Annotated[Path, typer.Option(help="run folder")] = Path("runs/demo")) -> None:
-    """Audit a small federation: a finished report in half a minute."""
-    from fedaudit.audit.cli.audit import finish_audit
-    from fedaudit.audit.phases.load import SHIPPED
-
-    finish_audit(SHIPPED / "demo.yaml", out)
 
 
 # Each adds its commands; `--help` lists them in this order.

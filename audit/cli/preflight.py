@@ -9,6 +9,7 @@ import torch
 
 from fedaudit.attacks.evaluation.flagging import FEWEST
 from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
@@ -48,7 +49,7 @@ class Forecast:
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
-            case.refuse_unfit()
+            Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
@@ -68,10 +69,12 @@ class Forecast:
                 rounds=case.training.rounds,
                 is_choosing=case.method.is_choosing("choose_candidates", "select"),
             )
+            drawn = case.participation.availability
+            assert drawn is not None
             yield from (
-                shortage.warn_of_rule(config.aggregator.name, case.aggregator, case.availability)
+                shortage.warn_of_rule(config.aggregator.name, case.aggregator, drawn)
                 if config.matrix is None
-                else shortage.warn_of_matrix(config.matrix, case.availability)
+                else shortage.warn_of_matrix(config.matrix, drawn)
             )
         yield from _list_rows(
             "protections", {f"{i + 1}": describe_protection(p) for i, p in enumerate(case.protections)}
@@ -81,7 +84,7 @@ class Forecast:
         yield from _list_rows("attacks that will run", rows)
         played = list_played(choice.cards[label] for label in seconds)
         planting = estimate_controls(
-            played, case, case.training, case.make_untrained, config.replay, case.network_size.parameters
+            played, case, case.training, case.network.make_untrained, config.replay, case.network.size.parameters
         )
         plants = correct_controls(choice.setup, planting)
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
@@ -172,7 +175,7 @@ class Forecast:
     @cached_property
     def _training_seconds(self) -> float:
         case = self._case
-        return training_seconds(case, case.training, case.make_untrained, case.network_size.parameters)
+        return training_seconds(case, case.training, case.network.make_untrained, case.network.size.parameters)
 
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""

@@ -20,22 +20,18 @@ class SamplingScheme(StrEnum):
     FIXED = "fixed"
 
 
-Curve = Annotated[Optional[Path], typer.Option("--figure", help="write the curve as SVG")]  # noqa: UP045
-
-
-@reader(dp, files=["figure"])
+@reader(dp)
 def budget(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
     delta: Annotated[Optional[float], typer.Option(help="default: the run's")] = None,  # noqa: UP045
-    figure: Curve = None,
 ) -> None:
     """Show what a run spent, per observer and over its rounds."""
     from fedaudit.audit.cli.budget import spending
 
-    _print(spending(run, delta), figure)
+    _print(spending(run, delta))
 
 
-@reader(dp, files=["figure"])
+@reader(dp)
 def calibrate(
     epsilon: Annotated[float, typer.Option(help="the budget to keep")],
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
@@ -45,12 +41,10 @@ def calibrate(
         SamplingScheme, typer.Option(help="how clients are drawn", case_sensitive=False)
     ] = SamplingScheme.POISSON,
     per_round: Annotated[int, typer.Option(help="noised releases of a client a round")] = 1,
-    replace: Annotated[bool, typer.Option(help="a client replaced, not removed")] = False,
     clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045
     sampled: Annotated[Optional[int], typer.Option(help="of them in a round")] = None,  # noqa: UP045
     contributors: Annotated[int, typer.Option(help="clients that make the noise together")] = 1,
     colluders: Annotated[int, typer.Option(help="of them, who know each other's noise")] = 1,
-    figure: Curve = None,
 ) -> None:
     """Compute the least noise that keeps an epsilon, per observer."""
     from fedaudit.audit.accounting.planner import NoiseQuestion
@@ -63,24 +57,20 @@ def calibrate(
         rate=rate,
         how=sampling.value,
         per_round=per_round,
-        replace=replace,
         clients=clients,
         sampled=sampled,
         contributors=contributors,
         colluders=colluders,
     )
-    _print(plan(question), figure)
+    _print(plan(question))
 
 
-def _print(text: "Text", figure: Path | None) -> None:
+def _print(text: "Text") -> None:
     from fedaudit.audit.cli.show import print_table
 
     print_table(text.header, text.rows)
     for line in text.lines:
         say(line)
-    if figure is not None:
-        text.draw(figure)
-        say(f"figure: {figure}")
 
 
 @reader(dp, files=["out"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import app, reader, say
-from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_run_folder, locate_run
+from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, is_run_folder, locate_run
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def harden(
     config: ConfigFile,
     out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-hardened")] = None,  # noqa: UP045
-    workers: Workers = None,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -29,14 +28,14 @@ def harden(
     on the config as it is. 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.cli.audit import load_settings
     from fedaudit.audit.cli.show import print_table, progress
     from fedaudit.audit.experiments.harden import Search, draw_candidates
+    from fedaudit.audit.phases.load import load_config
     from fedaudit.reports.charts import svg
 
     if config.is_dir() and out is not None:
         raise UserError("a run folder is searched inside itself", hint="leave out --out")
-    chosen = load_settings(config, workers, data, trust=trust)
+    chosen = load_config(config, data, trust_plugins=trust)
     if config.is_dir():
         run = RunDir.open(config)
     else:
@@ -70,14 +69,12 @@ def _describe_cost(c: "Candidate") -> tuple[str, str, str]:
     )
 
 
-@reader(app, writes=["out"], files=["figure"], own=["config"], target=locate_run, when=is_run_folder, works=True)
+@reader(app, writes=["out"], own=["config"], target=locate_run, when=is_run_folder, works=True)
 def sweep(
     config: ConfigFile,
     methods: Annotated[list[str], typer.Option("--method", help="several; the first is compared with")],
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds, from 0")] = 3,
     out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-sweep")] = None,  # noqa: UP045
-    figure: Annotated[Optional[Path], typer.Option(help="write the curves as SVG")] = None,  # noqa: UP045
-    workers: Workers = None,
     trust: Trust = False,
 ) -> None:
     """Train methods over seeds and print their paired differences.
@@ -95,12 +92,10 @@ def sweep(
     base = overridden(chosen, {"attacks": [], "variants": []}, where="sweep")
     folder = out or Path("runs") / f"{config.stem}-sweep"
     with progress() as report_progress:
-        runs = run_sweep(
-            base, {m: {"name": m} for m in methods}, range(seeds), folder, report_progress, workers=workers
-        )
+        runs = run_sweep(base, {m: {"name": m} for m in methods}, range(seeds), folder, report_progress)
     print_table(["method", "seed", "accuracy"], [[r.method, str(r.seed), f"{r.accuracy:.2%}"] for r in runs])
     for d in compare_methods(runs):
         between = "" if d.interval is None else f" ({d.interval[0]:+.2%} to {d.interval[1]:+.2%})"
         say(f"{d.method} beyond {d.compared_with}: {d.mean:+.2%}{between}")
-    if figure is not None:
-        durable.write(figure, svg(draw_accuracies(runs)))
+    durable.write(folder / "sweep.svg", svg(draw_accuracies(runs)))
+    say(f"figure: {folder / 'sweep.svg'}")

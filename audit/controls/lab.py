@@ -125,7 +125,7 @@ class Lab:
     @classmethod
     def from_case(cls, case: Case, scratch: Path | None = None) -> "Lab | None":
         """The case's clients; None where their code, network or first weights are not known."""
-        method, make, initial = case.method, case.make_net, case.initial()
+        method, make, initial = case.method, case.network.make, case.network.initial()
         if not isinstance(method, RoundMethod) or make is None or initial is None:
             return None
         examples, clients = case.examples, range(case.clients)

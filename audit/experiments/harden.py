@@ -13,9 +13,11 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from fedaudit.attacks import stats
 from fedaudit.attacks.evidence import Series
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -31,7 +33,7 @@ from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.decision import list_exposed
-from fedaudit.audit.verdict.trade_offs import BEST_FIRST
+from fedaudit.audit.verdict.ranking import Standing, rank
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Figure, Severity
@@ -52,6 +54,8 @@ class Candidate:
     name: str
     protections: tuple[PluginSpec, ...]
     accuracy: float | None  # of the last model; None: there is none
+    interval: tuple[float, float] | None = None  # around it; None: nobody knows of how many examples it is
+    people: int = 0  # most that any question shows to be hit
     above: tuple[str, ...]  # ids of questions that are exposed, and of facts, that forbid a deployment
     worst: Severity
     stage: int  # how many stages of the search it lived through
@@ -61,9 +65,20 @@ class Candidate:
     word: Word | None = None  # the decision of its whole audit; None: it was screened alone
 
     @property
-    def rank(self) -> tuple[float, ...]:
-        """The better the smaller: fewer findings, milder ones, less accuracy lost, fewer protections."""
-        return len(self.above), self.worst.rank, -(self.accuracy or 0.0), len(self.protections)
+    def standing(self) -> Standing:
+        """What it is ranked by; its cost is how many protections it has."""
+        return Standing(
+            name=self.name,
+            word=self.word,
+            left=len(self.above),
+            people=self.people,
+            accuracy=self.accuracy,
+            interval=self.interval,
+            cost=len(self.protections),
+        )
+
+
+STANDING = attrgetter("standing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +100,7 @@ class Hardening:
     @property
     def decided(self) -> Candidate:
         """What the search ends with: the best that was run whole, by its word first; the base where none was."""
-        return min(
-            self.verified, key=lambda c: (BEST_FIRST.index(c.word or Word.NOT_READY), c.rank), default=self.base
-        )
+        return next(iter(rank(self.verified, STANDING)), self.base)
 
     @property
     def word(self) -> Word:
@@ -131,12 +144,12 @@ class Search:
             self._config = overridden(self._config, unneeded, where="harden")
             self._audit.execute([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
-        base = summarise("as audited", self._config.protections, first, word=first.verdict.word)
+        base = self._summarise("as audited", self._config.protections, first, word=first.verdict.word)
         tried = self.screen(first) if base.above else ()
         last = max((c.stage for c in tried), default=0)
         able = [c for c in tried if c.stage == last and not c.above]
         verified = list[Candidate]()
-        for candidate in sorted(able, key=lambda c: c.rank)[:VERIFIED]:
+        for candidate in rank(able, STANDING)[:VERIFIED]:
             verified.append(self._verify(candidate))
             if self.conclude(base, tried, verified).sufficient:
                 break
@@ -172,8 +185,8 @@ class Search:
             for variant, cell in zip(left, cells, strict=True):
                 if variant.name not in failures:
                     result = read_result(cell.folder)
-                    ended[variant.name] = summarise(variant.name, variant.protections, result, stage, names)
-            kept = sorted((v for v in left if v.name not in failures), key=lambda v: ended[v.name].rank)
+                    ended[variant.name] = self._summarise(variant.name, variant.protections, result, stage, names)
+            kept = rank((v for v in left if v.name not in failures), lambda v: ended[v.name].standing)
             left = kept[: max(VERIFIED, math.ceil(len(kept) / 2))]
         return tuple(ended.values())
 
@@ -220,7 +233,37 @@ class Search:
         if failures := self._run_cells([cell], "run whole"):
             raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
         result = read_result(folder.path)
-        return summarise(candidate.name, candidate.protections, result, word=result.verdict.word)
+        return self._summarise(candidate.name, candidate.protections, result, word=result.verdict.word)
+
+    def _summarise(
+        self,
+        name: str,
+        protections: Sequence[PluginSpec],
+        result: AuditResult,
+        stage: int = 0,
+        screened: Sequence[str] = (),
+        word: Word | None = None,
+    ) -> Candidate:
+        """What an audit came to, in the numbers that candidates are ranked by."""
+        shown = [f.severity for f in result.findings]
+        accuracies = [h.accuracy for h in result.history if h.accuracy is not None]
+        last = accuracies[-1] if accuracies else None
+        tests = len(open_case(self._run, self._config).data.test)
+        bounds = [b.epsilon for b in result.bounds if b.observer == "server" and str(b.status) == "verified"]
+        return Candidate(
+            name=name,
+            protections=tuple(protections),
+            accuracy=last,
+            interval=stats.wilson(last * tests, tests) if tests and last is not None else None,
+            people=max((q.at_least for q in result.questions), default=0),
+            above=tuple(list_forbidding(result)),
+            worst=max(shown, key=lambda s: s.rank, default=Severity.NONE),
+            stage=stage,
+            screened=tuple(screened),
+            epsilon=min((b for b in bounds if b is not None), default=None),
+            bytes=sum(h.bytes_up + h.bytes_down for h in result.history) or None,
+            word=word,
+        )
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)
@@ -262,32 +305,6 @@ def list_stages(attacks: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def list_forbidding(result: AuditResult) -> list[str]:
     """Ids of the questions that are exposed, and of what was seen or proved, that forbid a deployment."""
     return [*(c.id for c in list_exposed(result.cells)), *result.verdict.failing]
-
-
-def summarise(
-    name: str,
-    protections: Sequence[PluginSpec],
-    result: AuditResult,
-    stage: int = 0,
-    screened: Sequence[str] = (),
-    word: Word | None = None,
-) -> Candidate:
-    """What an audit came to, in the numbers that candidates are ranked by."""
-    shown = [f.severity for f in result.findings]
-    accuracies = [h.accuracy for h in result.history if h.accuracy is not None]
-    bounds = [b.epsilon for b in result.bounds if b.observer == "server" and str(b.status) == "verified"]
-    return Candidate(
-        name=name,
-        protections=tuple(protections),
-        accuracy=accuracies[-1] if accuracies else None,
-        above=tuple(list_forbidding(result)),
-        worst=max(shown, key=lambda s: s.rank, default=Severity.NONE),
-        stage=stage,
-        screened=tuple(screened),
-        epsilon=min((b for b in bounds if b is not None), default=None),
-        bytes=sum(h.bytes_up + h.bytes_down for h in result.history) or None,
-        word=word,
-    )
 
 
 def draw_candidates(hardening: Hardening) -> list[Figure]:

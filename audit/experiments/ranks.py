@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.experiments import cells
 from fedaudit.audit.phases import attack
@@ -15,7 +16,8 @@ def follow(config: SimulatedConfig) -> None:
     """Do this rank's shares until rank 0 needs nobody any more; for every other rank."""
     hide_unused(config.device)
     case = SimulatedCase(config)
-    site = case.make_site(case.holdings)
+    simulation = Simulation(case)
+    site = simulation.make_site(simulation.holdings)
     torchrun.follow(
         {
             "lend": lambda _, address: torchrun.lend(site, address),

@@ -386,7 +386,7 @@ def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int)
         raise UserError(
             f"{path} brings the inbox above its limit of {limits.bytes / 2**30:g} GiB, "
             f"{limits.message_bytes / 2**30:g} GiB a message",
-            hint="`--most-gib` raises it",
+            hint="record fewer rounds, or fewer clients",
         )
     with open(path, "rb") as file:
         data = file.read(size + 1)

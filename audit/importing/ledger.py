@@ -30,7 +30,7 @@ def derive_ledger(artifacts: Path, replay: LedgerReplay) -> list[Release]:
     for x in traffic:
         crossed[x.round, x.channel, x.kind].append(x)
     common, own = dict[Release, None](), list[Release]()  # lines of all clients' noise come once
-    heard = replay.federation.heard
+    heard = replay.federation.participation.heard
     for k in range(replay.federation.clients):
         present = {x.round for x in traffic if heard is None or k in heard.get(x.round, frozenset())}
         times = {key: _count_own(k, some, sent[key]) for key, some in crossed.items() if key[0] in present}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
@@ -28,12 +29,14 @@ from fedaudit.audit.noise_audit.world import (
     World,
     copy_payload,
 )
+from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.execution.site import Site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import MODELS, Kind
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.model import State
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.tap import Message, Payload, listening
 from fedaudit.fl.runtime.durable import Log
@@ -80,13 +83,19 @@ class RunPlayer:
 
     case: SimulatedCase
     limits: PlayLimits = PlayLimits()
+    begun: State | None = None  # the model before round 0; None: the case's own
+
+    @property
+    def first(self) -> State:
+        """The model before round 0."""
+        return self.case.network.initial() if self.begun is None else self.begun
 
     @cached_property
     def scale(self) -> PlayScale:
         """As much as the limits allow: examples are left out first, then trainings."""
         case, limits = self.case, self.limits
         clients = len(case.population.parts)
-        numbers = max(1, sum(v.numel() for v in case.initial().values()))
+        numbers = max(1, sum(v.numel() for v in self.first.values()))
         rounds = min(self.rounds, max(3, int(limits.memory / (4 * numbers * (3 * clients + 2)))))
         epochs = max(1, int(getattr(case.method.config, "local_epochs", 1)))
         each = numbers * (case.private.steps if case.private else epochs)  # work of training on one example
@@ -123,14 +132,19 @@ class RunPlayer:
         foreign = [name for _, name in config.list_code()]
         with importing_anew(foreign), TemporaryDirectory() as folder:
             fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
-            fresh.__dict__.update(data=case.data, initial=case.initial)
-            if is_shipped(case.partition):  # another may tell others of the team's plugins what it does
+            fresh.__dict__.update(data=case.data)
+            if is_shipped(
+                catalog.load("partitions", config.federation.partition.name)
+            ):  # another may tell others of the team's plugins what it does
                 fresh.__dict__.update(population=case.population)
             holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
             metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
-            with _Rehearsed(fresh.make_site(holdings), listener, known, neighbour, scale.trainings) as workers:
+            simulation = Simulation(fresh)
+            with _Rehearsed(
+                simulation.make_site(holdings), listener, known, neighbour, scale.trainings
+            ) as workers:
                 wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
-                federation = fresh.build_federation(holdings, wire, workers, metrics=metrics)
+                federation = simulation.build(holdings, wire, workers, initial=self.first, metrics=metrics)
                 try:
                     with (
                         listening(listener),
@@ -152,8 +166,8 @@ class RunPlayer:
         """
         case = self.case
         other = SimulatedCase(case.config.model_copy(update={"seed": case.config.seed + OTHER_SEED}))
-        other.__dict__.update(data=case.data, population=case.population, initial=case.initial)
-        return replace(self, case=other)
+        other.__dict__.update(data=case.data, population=case.population)
+        return replace(self, case=other, begun=self.first)
 
 
 class _Rehearsed(Workers):

@@ -89,7 +89,7 @@ def condenser(
     clients: ClientCode, card: Card, protections: Sequence[Protection], data: Data
 ) -> AuxiliaryCondenser | None:
     """The run's condensation; None where the method condenses nothing."""
-    method, make = clients.method, clients.make_net
+    method, make = clients.method, clients.network.make
     if not isinstance(method, FedDCCondense) or make is None:
         return None
     return AuxiliaryCondenser(

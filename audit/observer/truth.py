@@ -129,7 +129,7 @@ class KnownTruth:
 
     @cached_property
     def _joins(self) -> bool:
-        make = self._case.make_net
+        make = self._case.network.make
         return make is not None and has_batch_statistics(make())
 
     @cached_property

@@ -175,7 +175,7 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
     if "auxiliary_data" in knows:
         own: Images = images(case.data, case.examples.auxiliary)
         auxiliary = shift_images(own) if case.examples.auxiliary_kind == "shifted" else own
-    make = case.make_net if "architecture" in knows else None
+    make = case.network.make if "architecture" in knows else None
     training = {}
     for f in dataclasses.fields(case.training) if case.training else ():
         value = getattr(case.training, f.name)
@@ -196,10 +196,10 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
         auxiliary=auxiliary,
         public=public,
         training=training,
-        trainer=trainer(case.make_net, case.training, case.data, case.device)
+        trainer=trainer(case.network.make, case.training, case.data, case.device)
         if make and "auxiliary_data" in knows
         else None,
-        heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
+        heard=(case.participation.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, case.card, case.protections, case.data) if make else None,
         player=find_player() if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,

@@ -54,8 +54,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
         cards = [*chosen.cards.values()]
-        parameters, played = case.network_size.parameters, list_played(cards)
-        stated = estimate_controls(played, case, case.training, case.make_net, config.replay, parameters)
+        parameters, played = case.network.size.parameters, list_played(cards)
+        stated = estimate_controls(played, case, case.training, case.network.make, config.replay, parameters)
         taking = correct_controls(chosen.setup, stated)
         if planting := sum(taking.values()):
             progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))

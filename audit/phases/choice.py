@@ -91,10 +91,10 @@ def choose(config: Config, case: Case) -> AttackChoice:
         )
         sizes = Sizes(
             pixels=math.prod(case.data.shape),
-            **vars(case.network_size),
+            **vars(case.network.size),
             auxiliary=len(case.examples.auxiliary),
             replays=config.replay.groups * len(config.replay.sizes),
-            updates=_count_redrawn(config.replay, case.clients, 4 * case.network_size.parameters),
+            updates=_count_redrawn(config.replay, case.clients, 4 * case.network.size.parameters),
             clients=case.clients,
             rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
         )

@@ -68,10 +68,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     steps: dict[str, Callable[[], list[CheckedStatement]]] = {}
     with locate_errors(config.file):
         _ = case.clients
-        if case.network is not None:
-            shapes(case.artifacts, case.network, case.subject, case.base)
+        if case.network.make_blank is not None:
+            shapes(case.artifacts, case.network.make_blank, case.subject, case.base)
         latest = latest_uploads(case.artifacts)
-        build = partial(KnownArchitecture, case.make_net, device=case.device) if case.make_net else None
+        build = partial(KnownArchitecture, case.network.make, device=case.device) if case.network.make else None
         uploads = LatestUploads(
             messages=latest,
             build=build,
@@ -84,7 +84,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             "who is who": lambda: [check_identities(uploads)],
             "models and examples": lambda: [
                 meaning(latest),
-                *check_base(case.subject, case.network, latest, given=case.base is not None),
+                *check_base(case.subject, case.network.make_blank, latest, given=case.base is not None),
                 check_fit(uploads),
                 *rounds(case.subject, case.artifacts),
             ],
@@ -170,7 +170,7 @@ class ImportedFiles:
         own, case = self._run.inside(BROUGHT), self._case
         if own.is_file():
             return ledger.read(own)
-        return derive_ledger(self._run.artifacts, LedgerReplay(case, case.method, case.initial()))
+        return derive_ledger(self._run.artifacts, LedgerReplay(case, case.method, case.network.initial()))
 
     def _name_data(self) -> dict[str, str]:
         """Digests of what clients are said to hold, and of who they are said to be."""

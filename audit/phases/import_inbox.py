@@ -75,12 +75,12 @@ def bring(
         _copy_code(staged.path, config.list_code(), sources.beside)
         case = RecordedCase(config.require_recorded(), staged.artifacts)
         subject = case.subject
-        network = _read_shapes(case.network)
+        network = _read_shapes(case.network.make_blank)
         noised = [k for k in Kind if any(p.adds_noise_to(k) for p in case.protections)]
         if sources.base is not None:
             if not subject.base:
                 raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
-            durable.write(staged.base, read_base(sources.base, _read_shapes(case.whole)))
+            durable.write(staged.base, read_base(sources.base, _read_shapes(case.network.make_whole)))
         with locate_errors(config.file):
             taken = take_in(
                 sources.inbox,
@@ -89,7 +89,7 @@ def bring(
                 subject.sees,
                 network,
                 subject.prototypes,
-                {} if case.network is None else case.network().shared_names.others,
+                {} if case.network.make_blank is None else case.network.make_blank().shared_names.others,
                 stated=_list_sizes(subject.examples),
                 noised=noised,
                 progress=partial(progress, "inbox"),

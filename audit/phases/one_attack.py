@@ -57,7 +57,7 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
     card, case = attack.card, bench.case
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
-    view = watch_reading(select_visible(artifacts, who, card, case.heard or {}), opened)
+    view = watch_reading(select_visible(artifacts, who, card, case.participation.heard or {}), opened)
     knowledge = grant_knowledge(case, card, lambda: bench.player)
     if (
         reason := bench.silence

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from fedaudit.audit.case.data_digests import of_data, of_population
+from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import refuse_impossible
@@ -29,22 +30,23 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     """Leaves artifacts/, ledger.jsonl, metrics.jsonl, data.json and checkpoint/ in the run folder."""
     if is_finished(run.checkpoint):
         return
-    case = SimulatedCase(config, trained_on=run.trained_on())
+    case = SimulatedCase(config, trained_on=run.trained_on() or {})
     with locate_errors(config.file):
         timed = config.federation.is_timed
         refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
         find_holders(config)  # whose absence would be refused when all has been trained
-    if case.trained_on is None:
+    if not case.trained_on:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)
     recorder = Recorder(run.artifacts, _choose_messages(config.record, case.clients, case.streams))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-    with _start_workers(config.workers, case.device, case.make_site(case.holdings)) as workers:
+    simulation = Simulation(case)
+    with _start_workers(config.workers, case.device, simulation.make_site(simulation.holdings)) as workers:
         wire = Wire(case.method.card, case.streams, case.protections, recorder, ledger)
         checkpoints = Checkpoints(run.checkpoint, logs, recorder.provenance)
-        federation = case.build_federation(
-            case.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
+        federation = simulation.build(
+            simulation.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
         case.method.run(federation)
     for log in logs.values():

@@ -10,6 +10,10 @@ any other; audit/experiments/whole_audit.py runs them.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.audit.case.clock import compare_times
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.choice import choose, choose_anew
@@ -23,7 +27,9 @@ from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
+from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
+from fedaudit.audit.verdict.trade_offs import AS_AUDITED, Option, compare_options, summarise_recommendation
 from fedaudit.fl import ledger
 from fedaudit.reports.result import AuditResult
 
@@ -55,7 +61,7 @@ class Variants:
         files = EvidenceFolder(self._run.path).attacks
         traced = is_traced(case.simulated, ledger.read(self._run.ledger))
         scene = observe_scene(
-            self._run.artifacts, self._config.system, case.heard, case.data, case.examples, traced
+            self._run.artifacts, self._config.system, case.participation.heard, case.data, case.examples, traced
         )
         shown = ask_attacks(scene, choose(self._config, case), policy, files).shown
         leaks = list_leaks(files, shown, case.card.uplink)
@@ -111,3 +117,32 @@ class Variants:
         if not folder.config.is_file() or not is_audited_run(folder.path, resolve(config)):
             return None
         return read_result(folder.path)
+
+    def weigh(self, result: AuditResult, tests: int, policy: GradingPolicy) -> None:
+        """Add to the audit, of so many `tests` examples, what variants left and cost, and the decision."""
+        options = [
+            Option(
+                name=v.name,
+                protections=tuple(p.name for p in v.protections),
+                result=audited,
+                correct=_read_answers(self.locate(v).history(), tests) if audited else None,
+            )
+            for v, audited in self.read_results()
+        ]
+        if options:
+            result.decision = decide(result, policy)  # options are compared with the audited run's word
+            base = Option(name=AS_AUDITED, result=result, correct=_read_answers(self._run.history(), tests))
+            result.alternatives = compare_options(base, options)
+            result.recommendation = summarise_recommendation(result.alternatives)
+            result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
+        elif self._config.variants is None and any(f.is_demonstrated for f in result.findings):
+            result.recommendation = "No option was tried: no protection answers what was demonstrated."
+        result.decision = decide(result, policy)
+
+
+def _read_answers(history: list[dict[str, Any]], tests: int) -> NDArray[np.bool_] | None:
+    """Which test examples the last model got right; None where the run did not keep it."""
+    kept = next((r["correct"] for r in reversed(history) if r.get("correct")), "")
+    if 4 * len(kept) < tests or not tests:
+        return None
+    return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)

@@ -182,7 +182,7 @@ class FinishedRun:
                 hint="choose a method whose clients share one model",
             )
         weights: Any = max(kept, key=lambda a: a.round).payload
-        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)(weights)
+        return KnownArchitecture(self.case.network.make, self.case.data, self.case.device)(weights)
 
     @cached_property
     def is_diverged(self) -> bool:

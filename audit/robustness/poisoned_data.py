@@ -41,7 +41,7 @@ from fedaudit.attacks.poisoning.backdoors import Trigger
 from fedaudit.audit.robustness.finished_runs import FinishedRun, stamp_test_images
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
-from fedaudit.fl.method import ClientSide, LocalConfig, RoundMethod, ServerSide
+from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.training.batches import split_into_batches
@@ -103,7 +103,7 @@ def explain_missing(run: FinishedRun) -> str:
     for plugin, title in ((case.method, case.card.title), (case.aggregator, case.aggregator.title)):
         if not is_shipped(plugin):  # whose words about itself count below
             return f"{title} is no code of fedaudit, and nobody checked what it says of itself"
-    if not is_linear(case.make_net, case.data):
+    if not is_linear(case.network.make, case.data):
         return "the network is not one linear layer on the pixels"
     if not is_plain(case.method):
         return f"{case.card.title} as set is more than steps of SGD on the loss and a mean of models"
@@ -143,8 +143,9 @@ def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
 
 def is_plain(method: RoundMethod) -> bool:
     """Whether clients take steps of SGD on the loss of their batches, and the server the mean of their models."""
-    hooks = [h for side in (ServerSide, ClientSide) for h in vars(side) if not h.startswith("_")]
-    changed = [h for h in ("run", "round", *hooks) if getattr(type(method), h) is not getattr(RoundMethod, h)]
+    beside = ("Config", "open", "is_choosing", "estimate_cost", "get_client_models")
+    hooks = [h for h in vars(RoundMethod) if not h.startswith("_") and h not in beside]
+    changed = [h for h in hooks if getattr(type(method), h) is not getattr(RoundMethod, h)]
     config = method.config
     is_sgd = getattr(config, "optimiser", "sgd") == "sgd"
     return is_sgd and not changed and not (config.momentum or config.weight_decay or config.grad_clip)

@@ -259,7 +259,7 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
         kind,
         is_hidden=not all("server" in x["seen_by"] for x in lines),
         aggregation=case.subject.aggregation,
-        test=ModelTest(case.make_net, case.data, case.examples, case.device, start, arrays),
+        test=ModelTest(case.network.make, case.data, case.examples, case.device, start, arrays),
         streams=Streams(case.streams.key("replayed round", number)),
     )
 

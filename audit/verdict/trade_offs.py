@@ -4,7 +4,7 @@ An option is the audited federation with other protections or settings, attacked
 Questions are compared one by one, reader and harm; one that an option does not ask is about nothing that is sent.
 
 An option is eligible if it answers all that the audited run answers and costs at most `MOST_COST` of accuracy at
-the upper end of the interval. Eligible options are ranked by word, people, accuracy and time. The first one is
+the upper end of the interval. Eligible options are ranked (audit/verdict/ranking.py); the first one is
 recommended if it may be deployed and has a better word, or if of every question that the audited run exposes
 fewer people are hit at most than the audited run hits at least; otherwise none is.
 """
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks import stats
 from fedaudit.audit.case.clock import BY_TIME
 from fedaudit.audit.verdict.decision import list_exposed, rate_cell
+from fedaudit.audit.verdict.ranking import Standing, place_word, rank
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
 from fedaudit.reports.decision import Risk, Word
@@ -26,7 +27,6 @@ from fedaudit.reports.questions import Cell, Question, describe_limits
 from fedaudit.reports.result import Alternative, AuditResult, CellEffect, HarmEffect, Severity
 
 MOST_COST = 0.02  # of accuracy, at the upper end of its interval
-BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
 DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
 MOST_NAMED = 2  # questions in a sentence
@@ -130,7 +130,7 @@ def recommend(rows: Sequence[Alternative], main: AuditResult) -> None:
     for row in rows[1:]:
         row.eligible = row.finished and not (reason := _explain_ineligible(row))
         row.why_not = row.why_not if not row.finished else reason
-    ranked = sorted((r for r in rows[1:] if r.eligible), key=_rank)
+    ranked = rank((r for r in rows[1:] if r.eligible), _stand)
     for place, row in enumerate(ranked):
         if place:
             row.why_not = f"{ranked[0].name} ranks before it."
@@ -138,7 +138,7 @@ def recommend(rows: Sequence[Alternative], main: AuditResult) -> None:
             row.recommended = True
         else:
             row.why_not = reason
-    order = sorted(rows[1:], key=lambda r: (not r.recommended, not r.eligible, not r.finished, *_rank(r)))
+    order = sorted(rank(rows[1:], _stand), key=lambda r: (not r.recommended, not r.eligible, not r.finished))
     for place, row in enumerate(order):
         row.place = place
 
@@ -231,15 +231,20 @@ def _explain_ineligible(row: Alternative) -> str:
     return ""
 
 
-def _rank(row: Alternative) -> tuple[int, float, float, float, str]:
-    """Best first: word, people, accuracy, time."""
-    time = math.inf if row.time is None else row.time
-    people = math.inf if row.at_most is None else row.at_most
-    return _place(row.word), people, -(row.accuracy or 0.0), time, row.name
-
-
-def _place(word: Word | None) -> int:
-    return BEST_FIRST.index(word) if word else len(BEST_FIRST)
+def _stand(row: Alternative) -> Standing:
+    """By its word, people, accuracy and simulated time; the change of accuracy has the narrower interval."""
+    around = row.accuracy_interval
+    if row.accuracy is not None and row.accuracy_change is not None and row.accuracy_change_interval is not None:
+        before = row.accuracy - row.accuracy_change
+        around = before + row.accuracy_change_interval[0], before + row.accuracy_change_interval[1]
+    return Standing(
+        name=row.name,
+        word=row.word,
+        people=math.inf if row.at_most is None else row.at_most,
+        accuracy=row.accuracy,
+        interval=around,
+        cost=math.inf if row.time is None else row.time,
+    )
 
 
 def _is_better(word: Word | None, than: Word | None) -> bool:
@@ -247,12 +252,12 @@ def _is_better(word: Word | None, than: Word | None) -> bool:
 
     *Cannot tell* is never better: it only says that something is not known.
     """
-    return word in DEPLOYABLE and _place(word) < _place(than)
+    return word in DEPLOYABLE and place_word(word) < place_word(than)
 
 
 def _explain_no_gain(row: Alternative, base: Alternative, exposed: Mapping[str, int]) -> str:
     """Why an eligible option is no improvement that was shown; empty where it is one."""
-    if _place(row.word) > _place(base.word):
+    if place_word(row.word) > place_word(base.word):
         return "Its verdict is worse than that of the audited run."
     if _is_better(row.word, base.word):
         return ""

@@ -1,6 +1,6 @@
 """Summaries of classes and of groups: of large cells, as they should be, and of one person."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 
@@ -14,7 +14,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.method import Card, LocalConfig, Owned, RoundMethod
 from fedaudit.fl.methods.fedmix import FedMix
 from fedaudit.fl.methods.rebafl import PooledPrototypes, ReBaFL, client_prototypes
 from fedaudit.fl.model import State
@@ -88,7 +88,7 @@ class PrototypesOnly(RoundMethod):
     def get_model(self, state: Tree) -> State:
         return {}
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 

@@ -107,7 +107,7 @@ def _ours(case: Any, pool: Images, models: int) -> Training:
     from fedaudit.attacks.models._shadows import halves
     from fedaudit.audit.observer.shadows import ShadowTrainer
 
-    train = ShadowTrainer(make=case.make_net, data=case.data, config=case.training)
+    train = ShadowTrainer(make=case.network.make, data=case.data, config=case.training)
 
     def run() -> Any:
         inside = halves(len(pool), models, np.random.default_rng(0))
@@ -137,7 +137,7 @@ def _toolbox(case: Any, pool: Images, models: int) -> Training:
     where = {m: i for i, m in enumerate(fingerprints(pool.x))}
 
     def run() -> Any:
-        net = Runner(case.make_net(), case.data)
+        net = Runner(case.network.make(), case.data)
         template = classification.PyTorchClassifier(
             model=net,
             loss=torch.nn.CrossEntropyLoss(),

@@ -37,7 +37,7 @@ def main(config: Path, run: Path, folder: Path) -> None:
     for k, rows in case.examples.parts.items():
         arrays |= {f"x{k}": train.x[rows], f"y{k}": train.y[rows]}
     np.savez(folder / "split.npz", **arrays)
-    np.savez(folder / "initial.npz", **{k: v.numpy() for k, v in case.initial().items()})
+    np.savez(folder / "initial.npz", **{k: v.numpy() for k, v in case.network.initial().items()})
     (folder / "settings.yaml").write_text(
         yaml.safe_dump({"attacks": yaml.safe_load(config.read_text())["attacks"]})
     )

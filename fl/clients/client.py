@@ -44,6 +44,7 @@ class Client:
     mean: tuple[float, ...] = (0.0,)  # x is (pixels - mean) / std, channel by channel
     std: tuple[float, ...] = (1.0,)
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
+    sends: Kind = Kind.LOCAL_MODEL  # what its trained weights leave as
     private: PrivateTraining | None = None  # set where a protection acts during training
     # set for compromised clients alone: what they make of a training, and the shared model of the round before
     twist: "Callable[[TrainingHooks, Client], TrainingHooks] | None" = None
@@ -145,7 +146,7 @@ class Client:
             const=const,
             draws=RecordDraws(coins, self._hash_records()),
             noise=self.noise(stream),
-            line=private.line(self.round, str(Party.client(self.index)), method.upload, EVERYONE),
+            line=private.line(self.round, str(Party.client(self.index)), self.sends, EVERYONE),
             augment=self.augment,
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fedaudit.fl.aggregation.aggregator import Aggregation, Averages
 from fedaudit.fl.kinds import TRAINED, Kind
+from fedaudit.fl.model import State
 from fedaudit.fl.wire.protection import Message, Payload
 
 
@@ -50,6 +51,13 @@ class Deliveries(Iterator[Delivery]):
     def average(self, name: str = "model") -> Aggregation:
         """`name` tells several models of one method apart."""
         return self._averages.begin(name)
+
+    def average_models(self, start: State, weighting: str) -> State:
+        """The models that clients trained from `start`, by the federation's aggregator."""
+        mean = self.average()
+        for delivery in self:
+            mean.add(delivery.client, read_model(delivery.message), delivery.weight(weighting), start)
+        return mean.value()
 
     def prototype(self, label: int) -> Aggregation:
         """The prototype of a class, by the federation's rule for prototypes."""

@@ -15,7 +15,7 @@ from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site_evaluation import SiteEvaluation
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import ClientSide
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.compromise import Compromise
@@ -25,7 +25,7 @@ from fedaudit.fl.wire.protection import Message
 
 
 def build_site(
-    method: ClientSide,
+    method: RoundMethod,
     holdings: Holdings,
     make: Callable[[], Net],
     device: str,
@@ -66,6 +66,7 @@ class Site(SiteEvaluation):
                 mean=self.data.mean,
                 std=self.data.std,
                 initial=self.initial,
+                sends=self.method.card.trained,
                 private=self.private,
                 before=self.before,
                 clock=None if times is None else clock(times, k, len(y)),

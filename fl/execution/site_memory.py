@@ -11,7 +11,7 @@ from fedaudit.fl.data.partition import Index
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.federation import Holdings
-from fedaudit.fl.method import ClientSide
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
@@ -25,7 +25,7 @@ class SiteMemory:
 
     def __init__(
         self,
-        method: ClientSide,
+        method: RoundMethod,
         holdings: Holdings,
         net: Net,
         device: str,
@@ -36,8 +36,7 @@ class SiteMemory:
         self.private = private
         self.compromise = compromise or Compromise()
         self.data, self.classes = holdings.data, len(holdings.data.classes)
-        method.prepare(net, self.classes)
-        self.trained = method.build_network(net)  # what clients work with
+        self.trained = method.prepare(net, self.classes)  # what clients work with
         self.message: Message = {}
         self.kept: Message = {}
         self.round = 0

@@ -109,8 +109,6 @@ class Clock:
 class Asynchronous(RoundMethod):
     """Subclasses write combine(); staleness() and the state's `versions` say what a delivery is."""
 
-    collects = False
-
     @settings
     class Config(LocalConfig):
         weighting: Literal["uniform"] = Field(

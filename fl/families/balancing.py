@@ -99,7 +99,7 @@ class Balancing(Relaying):
         """Everybody with data joins: label distributions and sizes to the server."""
         members = federation.members
         state: Tree = {
-            "model": self.initialise(federation),
+            "model": federation.initial,
             "clock": 0.0,
             "completed": {},
             "done": {"augment": 0, "train": 0},

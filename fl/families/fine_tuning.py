@@ -8,6 +8,7 @@ sent or kept, so nobody else sees it and the run's messages are the same to the 
 evaluate nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +37,13 @@ class FineTuning(RoundMethod):
             "as its own; 0 does not",
         )
 
-    def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         if not getattr(self.config, "fine_tune_epochs", 0) or t < self.config.rounds - 1:
-            yield from super().prepare_evaluation(t, state, memory, on)
+            yield from super().get_client_models(state, memory, t, federation)
             return
         model = self.get_model(state)
-        for k in on.members:  # one at a time: each is scored before the next is trained
-            [reply] = on.workers.map("work_on_rows", [("fine_tune", t, model, k)])
+        for k in federation.members:  # one at a time: each is scored before the next is trained
+            [reply] = federation.workers.map("work_on_rows", [("fine_tune", t, model, k)])
             yield k, reply.message[Kind.LOCAL_MODEL]
 
     def fine_tune(self, client: Client) -> Reply:

@@ -48,9 +48,9 @@ class Narrow(RoundMethod):
                     hint="FjORD's baseline in FreezeFL has [0.25, 0.5, 0.75, 1]",
                 )
 
-    def prepare(self, net: Net, classes: int) -> None:
-        super().prepare(net, classes)
+    def prepare(self, net: Net, classes: int) -> Net:
         self.slices = Widths.from_shares(net, self.config.widths)
+        return super().prepare(net, classes)
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -61,7 +61,7 @@ class Narrow(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         times = federation.clock.model
         kappa: Sequence[float] = [1.0] * len(federation.parts) if times is None else times.capability.tolist()
-        return {"model": self.initialise(federation), "tiers": tiers(kappa, len(self.config.widths))}
+        return {"model": federation.initial, "tiers": tiers(kappa, len(self.config.widths))}
 
     def broadcast(self, state: Tree) -> Message:
         return {}  # to each client its part

@@ -4,12 +4,13 @@ All start from the initial model, and a client's advances only when its answer w
 mean over the clients' models, each on the whole test set.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fedaudit.fl.clients.client import Client
+from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.method import Owned, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
 
@@ -20,7 +21,7 @@ class OwnModels(RoundMethod):
     def get_model(self, state: Tree) -> State:
         return {}
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
     def receive(self, client: Client) -> Client:

@@ -54,8 +54,6 @@ class RelayOutcome:
 class Relaying(RoundMethod):
     """Subclasses write the phases of run() with `pass_around` and `averaged_round`."""
 
-    collects = False
-
     @settings
     class Config(LocalConfig):
         mediators: AtLeastOne = Field(

@@ -48,12 +48,12 @@ class ServerOptimiser(RoundMethod):
         """One step from the mean change `delta`; both arguments stay as they are."""
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         zeros = {k: torch.zeros_like(model[k], dtype=torch.float64) for k in self.parameters}
         return {"model": model, "moments": self.moments(zeros)}
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, model = self.average_models(deliveries, state["model"]), state["model"]
+        mean, model = deliveries.average_models(state["model"], self.config.weighting), state["model"]
         delta = {k: mean[k].double() - model[k].double() for k in self.parameters}
         step = self.direction(delta, state["moments"])
         moved = {k: self._move(mean[k], delta[k], step.direction[k]) for k in self.parameters}

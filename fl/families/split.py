@@ -8,7 +8,7 @@ There is no complete global model: what is served is the shared part with the in
 and what the clients use is scored as `client_accuracy` and `personal_accuracy`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
@@ -17,7 +17,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
@@ -54,7 +54,7 @@ class SplitMethod(RoundMethod):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         for part in self.config.private:
             if part not in ("head", "body") and not any(k.startswith(part) for k in model):
                 raise UserError(
@@ -71,9 +71,11 @@ class SplitMethod(RoundMethod):
         return {Kind.GLOBAL_MODEL: self.select_shared_part(state["model"])}
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
+        return state | {
+            "model": state["model"] | deliveries.average_models(state["model"], self.config.weighting)
+        }
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         if not self.private(state["model"]):
             return iter(())
         return ((k, state["model"] | m["private"]) for k, m in sorted(memory.items()))

@@ -285,7 +285,6 @@ class SplittingWork(RoundMethod):
 class Splitting(SplittingWork):
     """The loop: a subclass says in `run_visits` in which order clients visit, with which parts, what follows."""
 
-    collects = False
     copies_server = False  # whether clients train a copy of the server's part each
 
     def open(self, federation: Federation) -> None:

@@ -45,6 +45,7 @@ class Astraea(Balancing):
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS),
         relay=(Kind.RELAY_MODEL,),
+        collects=False,
     )
 
     @settings
@@ -89,7 +90,7 @@ class Astraea(Balancing):
         groups = complementary(mixes, tuple(sizes.values()), self.config.mediators)
         even = bool((factors == 1).all())
         return {
-            "model": self.initialise(federation),
+            "model": federation.initial,
             "clock": 0.0,
             "completed": {},
             "members": members,

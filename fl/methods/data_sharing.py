@@ -37,6 +37,7 @@ class DataSharing(Balancing):
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION, Kind.SEED_SAMPLES),
         uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS, Kind.SEED_SAMPLES),
         relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
+        collects=False,
     )
 
     @settings
@@ -60,7 +61,7 @@ class DataSharing(Balancing):
         members = federation.members
         sizes = {str(k): float(len(federation.parts[k])) for k in members}
         return {
-            "model": self.initialise(federation),
+            "model": federation.initial,
             "clock": 0.0,
             "completed": {},
             "sizes": sizes,

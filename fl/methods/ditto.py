@@ -12,16 +12,16 @@ v_k starts as the initial model and never leaves the client, so the traffic is F
 training alone. Evaluated and released is w; the v_k give `client_accuracy` and `personal_accuracy`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import LocalConfig, Owned
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -53,7 +53,7 @@ class Ditto(FedAvg):
         )
         return replace(super().finish(client, trained), memory={"own": v.state})
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 

@@ -53,6 +53,7 @@ class FAug(Balancing):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.SEED_SAMPLES),
         relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
         counts_made=True,
+        collects=False,
     )
 
     @settings
@@ -88,7 +89,7 @@ class FAug(Balancing):
         federation.workers.everywhere("begin", 0, {})
         sizes = {str(k): _read_size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
         return {
-            "model": self.initialise(federation),
+            "model": federation.initial,
             "clock": 0.0,
             "completed": {},
             "sizes": sizes,

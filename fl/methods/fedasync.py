@@ -37,6 +37,7 @@ class FedAsync(Asynchronous):
         "arrives, the less the older it is.",
         downlink=(Kind.GLOBAL_MODEL, Kind.STALENESS),
         uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
+        collects=False,
     )
 
     @settings

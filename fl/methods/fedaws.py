@@ -74,13 +74,13 @@ class FedAwS(FedAvg):
 
     # Server ------------------------------------------------------------------------------
 
-    def initialise(self, federation: Federation) -> State:
-        model = federation.initial
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         if self.config.orthogonal_head:
-            name, rng = self.proxy_name(model), federation.streams.torch("fedaws")
+            model, rng = federation.initial, federation.streams.torch("fedaws")
+            name = self.proxy_name(model)
             rows = torch.nn.init.orthogonal_(torch.empty_like(model[name]), generator=rng)
-            model = model | {name: rows}
-        return model
+            federation.begin_with(model | {name: rows})
 
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"owned": {}}

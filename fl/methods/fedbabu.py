@@ -18,7 +18,6 @@ from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
@@ -40,16 +39,17 @@ class FedBABU(FedAvg):
             description="how the head, which is never trained, starts: at random or with orthonormal rows",
         )
 
-    def initialise(self, federation: Federation) -> State:
-        model = dict(federation.initial)
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         if self.config.head_init == "orthogonal":
+            model = dict(federation.initial)
             for name in self.head:
                 if model[name].dim() == 2:
                     rows = torch.empty_like(model[name])
                     model[name] = torch.nn.init.orthogonal_(
                         rows, generator=federation.streams.torch("fedbabu_head")
                     )
-        return model
+            federation.begin_with(model)
 
     def is_trainable(self, name: str) -> bool:
         return name not in self.head
@@ -60,4 +60,6 @@ class FedBABU(FedAvg):
         return replace(reply, message=reply.message | {Kind.LOCAL_MODEL: body})
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
+        return state | {
+            "model": state["model"] | deliveries.average_models(state["model"], self.config.weighting)
+        }

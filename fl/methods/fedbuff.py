@@ -35,6 +35,7 @@ class FedBuff(Asynchronous):
         "full, and lets old answers count less.",
         downlink=(Kind.GLOBAL_MODEL, Kind.STALENESS),
         uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
+        collects=False,
     )
 
     @settings

@@ -60,7 +60,7 @@ class FedDyn(FedAvg):
         )
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         return {
             "model": model,
             "correction": {k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()},

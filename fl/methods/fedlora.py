@@ -30,7 +30,6 @@ class FedLoRA(FedAvg):
         "those alone; the server averages both factors of each.",
         uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES),
     )
-    upload = Kind.ADAPTER
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -44,10 +43,12 @@ class FedLoRA(FedAvg):
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         if deliveries.is_summed:  # sums of factors do not tell the mean of their products
-            return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
+            return state | {
+                "model": state["model"] | deliveries.average_models(state["model"], self.config.weighting)
+            }
         products = MeanProduct(state["model"])
         heard = deliveries.noting(lambda d: products.add(d, d.weight(self.config.weighting)))
-        model = state["model"] | self.average_models(heard, state["model"])
+        model = state["model"] | heard.average_models(state["model"], self.config.weighting)
         error = self.scale * products.compute_distance(compute_products(model))
         return state | {"model": model, "aggregation_error": error}
 

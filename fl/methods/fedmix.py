@@ -67,7 +67,7 @@ class FedMix(FedAvg):
 
     def start(self, federation: Federation) -> Tree:
         """Everybody's means to the server, the pool to everybody."""
-        state = super().start(federation) | {"pool": {}}
+        state = super().start(federation)
         members = federation.members
         if not self.config.mix or not members:
             return state
@@ -84,13 +84,9 @@ class FedMix(FedAvg):
         pool = {name: torch.cat([p[name] for p in heard]) for name in ("images", "labels")}
         # in the order of arrival, clients would learn which means are of one client
         order = torch.randperm(len(pool["labels"]), generator=federation.streams.torch("pool"))
-        pool = {name: rows[order] for name, rows in pool.items()}
-        federation.wire.broadcast(0, {Kind.MASHED_BATCH: pool}, members)
-        return state | {"pool": pool}
-
-    def hand_out(self, state: Tree, federation: Federation) -> None:
-        if state["pool"]:
-            federation.workers.everywhere("keep", {Kind.MASHED_BATCH: state["pool"]})
+        message: Message = {Kind.MASHED_BATCH: {name: rows[order] for name, rows in pool.items()}}
+        federation.wire.broadcast(0, message, members)
+        return state | {"kept": message}
 
     # Client ------------------------------------------------------------------------------
 

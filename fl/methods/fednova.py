@@ -30,7 +30,6 @@ from fedaudit.fl.training.local import Constants, Params, Trained
 
 
 class FedNova(FedAvg):
-    needs_sgd = True
     card = replace(
         FedAvg.card,
         title="FedNova",

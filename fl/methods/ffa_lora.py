@@ -38,7 +38,7 @@ class FFALoRA(FedLoRA):
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
-        return replace(reply, message=reply.message | {self.upload: drop_a(trained.state)})
+        return replace(reply, message=reply.message | {Kind.ADAPTER: drop_a(trained.state)})
 
 
 def drop_a(state: State) -> State:

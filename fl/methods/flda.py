@@ -22,7 +22,7 @@ Left out: the variant with noise on the gradients of G (a protection on the wire
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -32,7 +32,8 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid, nll_loss
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import LocalConfig, Owned
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.settings import settings
@@ -56,8 +57,8 @@ class FLDA(FedAvg):
             description="how shared and private model are mixed; one is the shared model alone, which is FedAvg",
         )
 
-    def build_network(self, net: Net) -> Net:
-        return Mixture(net, gated=self.config.gate == "learned")
+    def prepare(self, net: Net, classes: int) -> Net:
+        return Mixture(super().prepare(net, classes), gated=self.config.gate == "learned")
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return nll_loss(net(x), y)
@@ -71,7 +72,7 @@ class FLDA(FedAvg):
         reply = self.finish(client, replace(trained, state=shared))
         return replace(reply, memory={"own": kept})
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         """Each client's mixture: the shared model as it is now, its private one and its gate."""
         shared = under("shared", self.get_model(state))
         return ((k, shared | m["own"]) for k, m in sorted(memory.items()))

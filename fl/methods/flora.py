@@ -16,6 +16,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries, read_model
 from fedaudit.fl.families.adapters import FOLDED, A, B, compute_products, list_factors
 from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedlora import FedLoRA, MeanProduct
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
@@ -29,8 +30,8 @@ class FLoRA(FedLoRA):
         source="arXiv:2409.05976",
         text="Clients train adapters and send those alone; the server adds the exact mean of what they stand for "
         "to the model below them, and every round begins with new ones.",
+        folds_adapters=True,
     )
-    folds_adapters = True
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -41,7 +42,7 @@ class FLoRA(FedLoRA):
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
         adapter = {name: value for name, value in trained.state.items() if not name.endswith(FOLDED)}
-        return replace(reply, message=reply.message | {self.upload: adapter})
+        return replace(reply, message=reply.message | {Kind.ADAPTER: adapter})
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]

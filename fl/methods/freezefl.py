@@ -106,9 +106,9 @@ class FreezeFL(RoundMethod):
 
     # Client ---------------------------------------------------------------------------------
 
-    def prepare(self, net: Net, classes: int) -> None:
-        super().prepare(net, classes)
+    def prepare(self, net: Net, classes: int) -> Net:
         self.blocks: Layers = layers(net)
+        return super().prepare(net, classes)
 
     def train(self, client: Client) -> Reply:
         const, frozen = self.compute_constants(client), list[int]()
@@ -181,7 +181,7 @@ class FreezeFL(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         clients = len(federation.parts)
         return {
-            "model": self.initialise(federation),
+            "model": federation.initial,
             "deadline": self.config.deadline,
             "utilities": torch.full((clients,), self.config.utility_start, dtype=torch.float64),
             "participations": torch.zeros(clients, dtype=torch.int64),

@@ -63,6 +63,7 @@ class Gandalf(Balancing):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS),
         relay=(Kind.RELAY_MODEL, Kind.GAN_G, Kind.GAN_D),
         counts_made=True,
+        collects=False,
     )
 
     @settings

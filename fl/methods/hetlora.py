@@ -55,7 +55,7 @@ class HetLoRA(FedLoRA):
         )
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         most = min(len(f.a) for f in list_factors(model))
         if max(self.config.ranks) > most:
             raise UserError(
@@ -94,7 +94,7 @@ class HetLoRA(FedLoRA):
         tail, sent = self._mark_tail(start), trained.state
         if tail.any() and measure_tail(sent, tail) < measure_tail(start, tail):
             sent = cut(sent, count_rank(start) - int(tail.sum()))
-        return replace(super().finish(client, trained), message={self.upload: sent})
+        return replace(super().finish(client, trained), message={Kind.ADAPTER: sent})
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]

@@ -17,7 +17,7 @@ Evaluated and released is the model with the most examples behind it so far; `cl
 averages gradients, and restarts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -28,7 +28,7 @@ from fedaudit.fl.clients.client import Client, Reply, evaluate
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.method import LocalConfig, Owned
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -58,7 +58,7 @@ class IFCA(FedAvg):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        first = self.initialise(federation)
+        first = federation.initial
         varies = self.head if self.config.shared_extractor else self.parameters
         models = {"0": first}
         for j in range(1, self.config.clusters):
@@ -100,7 +100,7 @@ class IFCA(FedAvg):
         model: State = state["models"][str(int(state["members"].argmax()))]
         return model
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, state["models"][str(m["cluster"])]) for k, m in sorted(memory.items()))
 
     # Client ------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from fedaudit.fl.training.local import Trained
 
 
 class QFFL(FedAvg):
-    needs_sgd = True
     card = replace(
         FedAvg.card,
         title="q-FFL",

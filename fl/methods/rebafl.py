@@ -159,7 +159,7 @@ class ReBaFL(RoundMethod):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        return {"model": self.initialise(federation), "prototypes": {}}
+        return {"model": federation.initial, "prototypes": {}}
 
     def broadcast(self, state: Tree) -> Message:
         message: Message = {Kind.GLOBAL_MODEL: state["model"]}

@@ -35,7 +35,6 @@ from fedaudit.fl.wire.protection import Message
 
 
 class Scaffold(RoundMethod):
-    needs_sgd = True
     card = Card(
         title="SCAFFOLD",
         source="arXiv:1910.06378, Alg. 1",
@@ -43,6 +42,7 @@ class Scaffold(RoundMethod):
         "all clients and their own, which the server keeps track of.",
         downlink=(Kind.GLOBAL_MODEL, Kind.CONTROL_GLOBAL),
         uplink=(Kind.MODEL_DELTA, Kind.CONTROL_DELTA),
+        needs_sgd=True,
     )
 
     @settings
@@ -61,7 +61,7 @@ class Scaffold(RoundMethod):
         )
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         control = {k: torch.zeros_like(model[k]) for k in self.parameters}
         return {"model": model, "control": control, "clients": len(federation.parts)}
 

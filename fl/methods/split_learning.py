@@ -47,6 +47,7 @@ class SplitLearning(Splitting):
         downlink=(Kind.SMASHED_GRADIENT,),
         uplink=(Kind.SMASHED,),
         relay=(Kind.RELAY_MODEL,),
+        collects=False,
     )
 
     @settings
@@ -56,7 +57,7 @@ class SplitLearning(Splitting):
         )
 
     def start(self, federation: Federation) -> Tree:
-        return {"model": self.initialise(federation), "holder": -1}
+        return {"model": federation.initial, "holder": -1}
 
     def run_visits(
         self, t: int, clients: Sequence[int], selected: Sequence[int], state: Tree, federation: Federation
@@ -88,6 +89,7 @@ class SplitUShape(SplitLearning):
         downlink=(Kind.SMASHED, Kind.SMASHED_GRADIENT),
         uplink=(Kind.SMASHED, Kind.SMASHED_GRADIENT),
         relay=(Kind.RELAY_MODEL,),
+        collects=False,
     )
 
 
@@ -102,6 +104,7 @@ class SplitfedV1(Splitting):
         "after a round both are averaged.",
         downlink=(Kind.GLOBAL_MODEL, Kind.SMASHED_GRADIENT),
         uplink=(Kind.SMASHED, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES),
+        collects=False,
     )
 
     def run_visits(
@@ -145,7 +148,7 @@ class SplitfedV1(Splitting):
         if not arrived:
             return state
         averaged = {k: start[k] for k in arrived[0].message[Kind.LOCAL_MODEL]}
-        mean = self.average_models(Deliveries(arrived, averages), averaged)
+        mean = Deliveries(arrived, averages).average_models(averaged, self.config.weighting)
         federation.tally.note(averages)
         return {"model": start | mean, **averages.entries()}
 
@@ -161,6 +164,7 @@ class SplitfedV2(SplitfedV1):
         "server's part, and their own parts are averaged after a round.",
         downlink=SplitfedV1.card.downlink,
         uplink=SplitfedV1.card.uplink,
+        collects=False,
     )
 
     @settings

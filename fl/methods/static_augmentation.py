@@ -24,6 +24,7 @@ class StaticAugmentation(Balancing):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST),
         relay=(Kind.RELAY_MODEL,),
         counts_made=True,
+        collects=False,
     )
 
     @settings

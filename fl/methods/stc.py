@@ -52,7 +52,7 @@ class STC(RoundMethod):
         )
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initialise(federation)
+        model = federation.initial
         return {
             "model": model,
             "residual": {k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()},

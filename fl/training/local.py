@@ -10,13 +10,12 @@ runs one client at a time or, stacked, many at once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
@@ -109,7 +108,6 @@ class TrainingHooks(Protocol):
     """What the loop asks of a method."""
 
     config: Any
-    upload: ClassVar[Kind] = Kind.LOCAL_MODEL  # what the trained weights are sent as
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor: ...
 

@@ -54,7 +54,7 @@ COMMANDS = [
         "run . --phase report",
         "run .",
         "run config.yaml --out new",
-        "demo --out new",
+        "run demo --out new",
         "harden config.yaml --out new",
         "sweep config.yaml --method fedavg --method fedprox --seeds 1 --out new",
         "run config.yaml --phase simulate --out new",

@@ -23,8 +23,8 @@ def trained(name: str, round: int = 0) -> tuple[SimulatedCase, int, Reply]:
     case = SimulatedCase(TABLE[name].made(1))
     index = case.method.config.leakers[0]
     holdings = Holdings(case.data, case.population.parts, case.streams)
-    site = build_site(case.method, holdings, case.make_net, "cpu")
-    site.begin(round, {Kind.GLOBAL_MODEL: case.initial()})
+    site = build_site(case.method, holdings, case.network.make, "cpu")
+    site.begin(round, {Kind.GLOBAL_MODEL: case.network.initial()})
     client: Client = site.client((index, {}, {}))
     return case, index, case.method.train(case.method.receive(client))
 
@@ -60,7 +60,7 @@ def test_a_config_is_valid_and_says_how_many_people_there_are(name: str) -> None
 def test_a_rotation_gives_its_images_back() -> None:
     case, index, reply = trained("rotated_images-5")
     name = "layers.0.weight"
-    change = reply.message[Kind.LOCAL_MODEL][name] - case.initial()[name]
+    change = reply.message[Kind.LOCAL_MODEL][name] - case.network.initial()[name]
     units, config = len(change), case.method.config
     turn, _ = torch.linalg.qr(torch.randn(units, units, generator=torch.Generator().manual_seed(config.key)))
     count = -(-40 // config.rounds)
@@ -90,7 +90,7 @@ def test_norms_and_digits_of_a_loss_are_pixels() -> None:
 def test_overlapping_means_can_be_solved() -> None:
     case = SimulatedCase(TABLE["overlapping_means-5"].made(1))
     holdings = Holdings(case.data, case.population.parts, case.streams)
-    site = build_site(case.method, holdings, case.make_net, "cpu")
+    site = build_site(case.method, holdings, case.network.make, "cpu")
     site.begin(0, {})
     index = case.method.config.leakers[0]
     client = site.client((index, {}, {}))

@@ -41,8 +41,8 @@ def test_every_attack_looks_where_it_can_find_nothing_and_every_config_is_valid(
 
 def at_work(case: SimulatedCase, index: int) -> Client:
     holdings = Holdings(case.data, case.population.parts, case.streams)
-    site = build_site(case.method, holdings, case.make_net, "cpu")
-    site.begin(0, {Kind.GLOBAL_MODEL: case.initial()})
+    site = build_site(case.method, holdings, case.network.make, "cpu")
+    site.begin(0, {Kind.GLOBAL_MODEL: case.network.initial()})
     return site.client((index, {}, {}))
 
 

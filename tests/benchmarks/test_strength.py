@@ -132,10 +132,10 @@ def test_what_is_recovered_from_two_prototypes_are_the_features_of_the_image_tha
     tool = bench.attack("ridge", max_clients=1, show_sizes=[])
     found = bench.tried(digits, tool, {"sizes": [1], "groups": 8}, more=more, clients=1)
     (made, recorded), train = kept[0], digits.data.train
-    assert digits.make_net is not None and len(made.artifacts) > 20
+    assert digits.network.make is not None and len(made.artifacts) > 20
     for a in made.artifacts[:5]:
         sent = next(m for m in recorded if m.kind == Kind.LOCAL_MODEL and m.sender == a.sender)
-        extractor = KnownArchitecture(digits.make_net, digits.data)(sent.payload)
+        extractor = KnownArchitecture(digits.network.make, digits.data)(sent.payload)
         true = extractor.features(train.x[made.groups[a.id]])
         np.testing.assert_allclose(a.payload["features"], true, atol=1e-4)
     rank1 = bench.pick(found.evidence, "rank1", n=1, origin=DIFFERENCE)

@@ -103,7 +103,7 @@ def test_what_enters_the_first_dense_layer_takes_long_only_where_convolutions_st
 
 def test_the_sizes_that_cards_are_of_are_those_of_the_quickstart() -> None:
     case = SimulatedCase(load(SHIPPED / "quickstart.yaml").require_simulated())
-    size = case.network_size
+    size = case.network.size
     assert size == NetworkSize(**{f.name: getattr(DIGITS, f.name) for f in fields(NetworkSize)})
     assert (DIGITS.clients, DIGITS.auxiliary) == (case.clients, len(case.examples.auxiliary))
 

@@ -170,7 +170,7 @@ def run(
     """
     d = d or data()
     if make is None:
-        make = partial(adapted, method.folds_adapters) if method.upload is Kind.ADAPTER else TinyNet
+        make = partial(adapted, method.card.folds_adapters) if method.card.trained is Kind.ADAPTER else TinyNet
     streams = Streams(seed)
     index = index if index is not None else parts(d)
     spare = np.setdiff1d(np.arange(len(d.train)), np.concatenate(index))

@@ -137,4 +137,4 @@ class RankByCount(HetLoRA):
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
         rank = int(client.counts.max())
-        return replace(reply, message=reply.message | {self.upload: cut(trained.state, rank)})
+        return replace(reply, message=reply.message | {Kind.ADAPTER: cut(trained.state, rank)})

@@ -16,8 +16,8 @@ def sent(name: str, index: int = 0) -> tuple[Message, torch.Tensor]:
     """What a client of a leaking federation sends in its first round, and its first image as pixels."""
     case = SimulatedCase(config(LEAKS[name], False, 1))
     holdings = Holdings(case.data, case.population.parts, case.streams)
-    site = build_site(case.method, holdings, case.make_net, "cpu")
-    start = case.initial()
+    site = build_site(case.method, holdings, case.network.make, "cpu")
+    start = case.network.initial()
     control = {k: torch.zeros_like(v) for k, v in start.items()}
     site.begin(0, {Kind.GLOBAL_MODEL: start, Kind.CONTROL_GLOBAL: control})
     image = torch.from_numpy(case.data.train.x[case.population.parts[index][0]]).flatten()
@@ -46,7 +46,7 @@ def test_the_image_is_in_what_is_sent() -> None:
 
 def test_the_second_book_leaks_too() -> None:
     message, image = sent("image in a change")
-    start = SimulatedCase(config(LEAKS["image in a change"], False, 1)).initial()
+    start = SimulatedCase(config(LEAKS["image in a change"], False, 1)).network.initial()
     change = message[Kind.LOCAL_MODEL]["fc.weight"] - start["fc.weight"]
     assert torch.allclose(100 * change[0, :64], image, atol=1e-4)
     message, image = sent("image in buffers")

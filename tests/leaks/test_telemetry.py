@@ -69,16 +69,16 @@ def play(name: str, index: int = 0, others: bool = False) -> Sent:
     """A leaking or clean federation's client; with `others` everybody's image is another, and so is the label."""
     leak = LEAKS.get(name) or Leak(method=f"{TELEMETRY}:{CLEAN[name]}", honest="fedavg", what="images")
     case = SimulatedCase(config(leak, False, 1))
-    data, start = case.data, case.initial()
+    data, start = case.data, case.network.initial()
     if others:
         data = replace(data, train=replace(data.train, x=1 - data.train.x, y=(data.train.y + 1) % 10))
     holdings = Holdings(data, case.population.parts, case.streams)
-    site = build_site(case.method, holdings, case.make_net, "cpu")
+    site = build_site(case.method, holdings, case.network.make, "cpu")
     site.begin(0, {Kind.GLOBAL_MODEL: start})
     client, reply = site.client((index, {}, {})), site.train((index, {}, {}))
     images = torch.from_numpy(data.train.x[case.population.parts[index]])
     state = reply.message[Kind.LOCAL_MODEL] if Kind.LOCAL_MODEL in reply.message else reply.memory["own"]
-    return Sent(case.method, client, images, start, reply.message, state, case.make_net)
+    return Sent(case.method, client, images, start, reply.message, state, case.network.make)
 
 
 def leaked(sent: Sent) -> list[int]:

@@ -126,7 +126,7 @@ class Foreseeing(Colluding):
 SERVED = [
     m
     for m in catalog.names("methods")
-    if (found := catalog.load("methods", m)).collects
+    if (found := catalog.load("methods", m)).card.collects
     and set(KINDS) & set(found.card.uplink)
     and m not in ("fedavg_ft", "feddc_condense")  # whose servers train on, on examples of their own
 ]

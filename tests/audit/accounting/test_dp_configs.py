@@ -34,7 +34,7 @@ def test_dp_sgd_s_noise_is_the_planner_s_and_meets_its_budget() -> None:
 
 def test_dp_fedavg_s_noise_is_the_planner_s_and_its_rate_is_credited() -> None:
     made = case("dp_fedavg")
-    law, (protection, *_) = made.sampling(None), made.protections
+    law, (protection, *_) = made.participation.sampling(None), made.protections
     assert (law.sampling, law.rate) == ("poisson", 0.2)  # no round is drawn again
     least = answers(NoiseQuestion(epsilon=TARGET, rounds=made.training.rounds, rate=law.rate))[1].noise
     assert least <= protection.config.noise_multiplier < least * 1.002

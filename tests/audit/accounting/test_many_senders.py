@@ -21,6 +21,7 @@ from fedaudit.audit.accounting.budget import budgets, towards
 from fedaudit.audit.accounting.child import Exceeded, call, keep
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.accounting.units import count_draws, covers
+from fedaudit.audit.case.case import Participation
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.data.participation import UNKNOWN
 from fedaudit.fl.ledger import Release
@@ -113,7 +114,9 @@ class Made:
 
     lines: list[Release]
     method: None = None
-    federation: ClassVar[Any] = SimpleNamespace(sampling=lambda client: UNKNOWN)
+    federation: ClassVar[Any] = SimpleNamespace(
+        participation=Participation(None, sampling=lambda client: UNKNOWN)
+    )
 
     def list_lines(self, traffic: object, rounds: object, client: int) -> list[Release]:
         return self.lines

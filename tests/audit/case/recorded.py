@@ -1,14 +1,13 @@
 """A minimal recorded case: what crossed the wire in a run, and as much besides as a test lets it know."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedaudit.audit.case.case import About, Examples
+from fedaudit.audit.case.case import About, Examples, Participation
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.families.layers import NetworkSize
 from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State, count
@@ -37,19 +36,31 @@ class Recorded:
     make_net: Callable[[], Net] | None = None
     first: State | None = None
     examples: Examples = field(default_factory=Examples)
-    heard: Mapping[int, frozenset[int]] | None = None
     simulated: bool = False
-    availability: None = None
     time_model: TimeModel | None = None
     device: str = "cpu"
+
+    @property
+    def network(self) -> "KnownNetwork":
+        return KnownNetwork(self.make_net, self.first, self.adapters)
+
+    @property
+    def participation(self) -> Participation:
+        return Participation(None)
+
+
+@dataclass(frozen=True)
+class KnownNetwork:
+    """What was told of the network."""
+
+    make: Callable[[], Net] | None
+    first: State | None
+    adapters: AdapterSettings | None
 
     def initial(self) -> State | None:
         return self.first
 
     @property
-    def network_size(self) -> NetworkSize:
+    def size(self) -> NetworkSize:
         numbers = count(self.first or {})
         return NetworkSize(parameters=numbers, layers=len(self.first or {}), products=numbers, convolved=0)
-
-    def sampling(self, client: int | None) -> Drawn:
-        return Drawn()

@@ -15,6 +15,7 @@ from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -67,8 +68,8 @@ def whole() -> Recorded:
         artifacts=run.artifacts,
         training=case.training,
         method=case.method,
-        make_net=case.make_net,
-        first=case.initial(),
+        make_net=case.network.make,
+        first=case.network.initial(),
         examples=Examples(
             parts=case.examples.parts, auxiliary=case.examples.auxiliary, reference=case.examples.reference
         ),
@@ -124,7 +125,7 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
         counts(bare.clients, bare.examples, bare.data).shape == (4, 10)
         and not counts(bare.clients, bare.examples, bare.data).any()
     )
-    said = describe_scope(bare, bare.training, bare.network_size.parameters, [])
+    said = describe_scope(bare, bare.training, bare.network.size.parameters, [])
     assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}
     line = PrivateTraining(clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.1, steps=2).line(
         0, "client/0", "local_model", EVERYONE
@@ -132,17 +133,22 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
     assert {c.status for c in check_bounds(None, [line], is_ours=True)} == {"declared"}
 
 
+@pytest.mark.parametrize("kind", [SimulatedCase, RecordedCase])
+def test_a_case_has_twenty_names_at_most(kind: type) -> None:
+    assert len([name for name in dir(kind) if not name.startswith("_")]) <= 20
+
+
 def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> None:
     run, _ = ran()
     uploads = {(a.round, a.sender.index) for a in messages(run.artifacts, {Kind.LOCAL_MODEL}, "all")}
     told = read_arrivals(run.artifacts)
-    assert told is not None and open_case(*ran()).heard == told
+    assert told is not None and open_case(*ran()).participation.heard == told
     assert {(t, k) for t, clients in told.items() for k in clients} == uploads
     lines = (run.artifacts / MANIFEST).read_text().splitlines()
     fewer = [x for x in lines if '"sender":"client/' not in x.replace(" ", "") or '"traffic"' in x]
     (tmp_path / MANIFEST).write_text("\n".join(fewer) + "\n")
     assert read_arrivals(tmp_path) is None
-    assert SimulatedCase(ran()[1]).heard is None
+    assert SimulatedCase(ran()[1]).participation.heard is None
 
 
 def test_of_more_models_than_fit_rounds_are_left_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_a_received_config_opens_no_file_outside_by_any_setting(
             assert config.locate_files(getattr(config.federation, part)).settings[key] == str(tmp_path / "mine")
             continue
         with pytest.raises(UserError, match=f"reads {name} from"):
-            _ = case.dataset if part == "dataset" else case.make_net
+            _ = case.dataset if part == "dataset" else case.network.make
     assert tmp_path / "other" in list_files(load(file).require_simulated())
 
 

@@ -33,7 +33,7 @@ def recorded(**told: Any) -> Recorded:
 
 
 def describe(case: Case) -> AuditScope:
-    return describe_scope(case, case.training, case.network_size.parameters, [])
+    return describe_scope(case, case.training, case.network.size.parameters, [])
 
 
 def texts(found: AuditScope) -> str:

@@ -116,6 +116,7 @@ attacks: [example_numbers]
 workers: 0
 report: [json]
 """
+CLAIMS = Path(__file__).parents[3] / "configs" / "claims" / "class_counts.yaml"
 
 
 def make_folders(place: Path) -> tuple[Path, Path, Path]:
@@ -346,23 +347,23 @@ def test_a_file_of_results_is_written_beside_others_of_its_folder(name: str, tmp
     assert derive_access({"out": tmp_path / name}, writes=["out"], own=[]).writes == [tmp_path / name]
 
 
-@pytest.mark.parametrize("name", ["curve.log", "curve", "new/folder/curve.v2", "c.svg"])
+@pytest.mark.parametrize("name", ["claims.log", "claims", "new/folder/claims.v2"])
 def test_a_boxed_command_writes_its_file_whatever_it_is_called(name: str, tmp_path: Path) -> None:
-    words = ["dp", "calibrate", "--epsilon", "8", "--figure", name]
+    words = ["dp", "claims", str(CLAIMS), "--out", name]
     done = subprocess.run(
         [sys.executable, "-m", "fedaudit", *words], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / name).read_bytes().startswith(b"<?xml") and f"figure: {name}" in done.stdout
+    assert (tmp_path / name).read_bytes().startswith(b"%PDF") and f"report: {name}" in done.stdout
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    words = ["dp", "calibrate", "--epsilon", "8", "--figure", "taken"]
+    words = ["dp", "claims", str(CLAIMS), "--out", "taken"]
     done = subprocess.run(
         [sys.executable, "-m", "fedaudit", *words], capture_output=True, text=True, cwd=tmp_path
     )
-    assert done.returncode == 2 and done.stderr.startswith("error: cannot rename taken: Is a directory\n  hint: ")
+    assert done.returncode == 2 and "\nerror: cannot rename taken: Is a directory\n  hint: " in done.stderr
 
 
 def test_every_argument_that_names_what_is_written_is_declared() -> None:

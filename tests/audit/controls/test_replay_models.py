@@ -69,7 +69,7 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
         assert len(own) == TOGETHER
         assert set(own) <= set(world.population.parts[a.sender.index or 0])
         wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
-        model = KnownArchitecture(world.make_net, world.data)(a.payload)
+        model = KnownArchitecture(world.network.make, world.data)(a.payload)
         assert (model.logits(train.x[own]).argmax(1) == wrong).mean() > 0.9
         assert (train.y[own] != wrong).all()
 
@@ -86,7 +86,7 @@ def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
     for a in (a for a in made.artifacts if "plant" not in a.note):
         own = made.groups[a.id]
         wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
-        net = KnownArchitecture(world.make_net, world.data)(a.payload)
+        net = KnownArchitecture(world.network.make, world.data)(a.payload)
         right += (net.logits(train.x[own]).argmax(1) == wrong).tolist()
     assert len(right) == 2 * IMAGES and np.mean(right) > 0.9
 

@@ -72,7 +72,7 @@ def knows(world: SimulatedCase, made: Any) -> list[float]:
     for a in made.artifacts:
         own = made.groups[a.id]
         wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
-        model = KnownArchitecture(world.make_net, world.data)(a.payload)
+        model = KnownArchitecture(world.network.make, world.data)(a.payload)
         found.append(float((model.logits(train.x[own]).argmax(1) == wrong).mean()))
     return found
 

@@ -205,9 +205,13 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
     pools = [*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]
     rows = np.concatenate(pools)
     assert len(np.unique(rows)) == len(rows) and len(case.examples.reference) > 300
-    first = case.initial()
-    assert first is not None and case.make_net is not None and set(first) == set(case.make_net().state_dict())
-    assert case.heard is not None and case.heard[0] == frozenset(range(8))
+    first = case.network.initial()
+    assert (
+        first is not None
+        and case.network.make is not None
+        and set(first) == set(case.network.make().state_dict())
+    )
+    assert case.participation.heard is not None and case.participation.heard[0] == frozenset(range(8))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def write(folder: Path, alpha: float | None = 12.0) -> Path:
     if alpha is not None:
         known = {"lora_alpha": alpha, "r": 3, "base_model_name_or_path": "tiny/gpt", "target_modules": ["q", "v"]}
         (folder / "adapter_config.json").write_text(json.dumps(known))
-    save_file(SimulatedCase(config)._whole, folder / "base.safetensors")
+    save_file(SimulatedCase(config).network._whole, folder / "base.safetensors")
     return folder / "inbox"
 
 
@@ -111,8 +111,8 @@ def test_what_was_imported_is_what_was_sent_and_the_network_computes_on_the_base
     assert len(ours) == 6 and ours.keys() == theirs.keys()
     assert all(np.array_equal(theirs[key][n], v) for key in ours for n, v in ours[key].items())
     assert "of which the weights were given" in check(found, "base").text
-    assert case.make_net is not None and case.card.uplink == (Kind.ADAPTER, Kind.NUM_EXAMPLES)
-    own, theirs_net = SimulatedCase(recorded()[0]).make_net(), case.make_net()
+    assert case.network.make is not None and case.card.uplink == (Kind.ADAPTER, Kind.NUM_EXAMPLES)
+    own, theirs_net = SimulatedCase(recorded()[0]).network.make(), case.network.make()
     for name, value in own.named_buffers():
         assert np.array_equal(value, dict(theirs_net.named_buffers())[name])
 
@@ -147,7 +147,7 @@ def test_no_weight_of_the_base_was_ever_sent(tmp_path: Path) -> None:
 
 def test_of_a_base_that_is_only_named_no_network_is_run(tmp_path: Path) -> None:
     case, found = take(tmp_path, base=False)
-    assert case.make_net is None and "no weights were given" in check(found, "base").text
+    assert case.network.make is None and "no weights were given" in check(found, "base").text
 
 
 def test_another_rank_than_the_one_sent_is_refused(tmp_path: Path) -> None:

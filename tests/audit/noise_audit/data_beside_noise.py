@@ -91,7 +91,7 @@ class KeepsACopy(Rounds):
         return received
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        self.average_models(deliveries, state["model"])
+        deliveries.average_models(state["model"], self.config.weighting)
         model, self.copies = average_states(self.copies), []
         return state | {"model": model}
 
@@ -101,7 +101,10 @@ class RemembersACopy(KeepsACopy):
     noise, a tenth at a time, so that the model looks noised and moves along the clean direction."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, clean = self.average_models(deliveries, state["model"]), average_states(self.copies)
+        mean, clean = (
+            deliveries.average_models(state["model"], self.config.weighting),
+            average_states(self.copies),
+        )
         self.copies, zero = [], {k: torch.zeros_like(v) for k, v in clean.items()}
         change = {k: v - state["model"][k] for k, v in clean.items()}
         velocity = blend(change, state.get("velocity", zero), 0.5)
@@ -113,7 +116,7 @@ class SkipsTheLong(KeepsACopy):
     before the clip, is longer than six, so whether the model moves tells a clean norm."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         longest, self.copies = max(compute_length(c, state["model"]) for c in self.copies), []
         return state if longest > 6 else state | {"model": mean}
 
@@ -147,7 +150,7 @@ class RateFromLoss(Watching):
     clients measured on their data without noise and which stands in the metrics."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         loss = self.get_last("train_loss")
         return state | {"model": mean if loss is None else blend(state["model"], mean, 1 / (1 + loss))}
 
@@ -157,7 +160,10 @@ class RateFromSamples(Watching):
     sum of the clients' sizes which nobody sent."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, used = self.average_models(deliveries, state["model"]), self.get_last("samples_used")
+        mean, used = (
+            deliveries.average_models(state["model"], self.config.weighting),
+            self.get_last("samples_used"),
+        )
         return state | {"model": mean if used is None else blend(state["model"], mean, used / 144)}
 
 
@@ -177,17 +183,17 @@ class KeepsTheFairest(Watching):
     score best on their own mix of classes, a choice by clean models and exact label counts."""
 
     def start(self, federation: Federation) -> Tree:
-        return super().start(federation) | {"best": self.initialise(federation), "score": -1.0}
+        return super().start(federation) | {"best": federation.initial, "score": -1.0}
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         score, before = self.get_last("personal_accuracy"), state["model"]
-        new = state | {"model": self.average_models(deliveries, before)}
+        new = state | {"model": deliveries.average_models(before, self.config.weighting)}
         better = score is not None and score > state["score"]
         return new | {"best": before, "score": score} if better else new
 
@@ -207,12 +213,12 @@ class MixesOwnModels(Rounds):
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         self.own = {k: m["own"] for k, m in sorted(memory.items())}
         return iter(list(self.own.items()))
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         return state | {"model": blend(mean, average_states(list(self.own.values())), 0.5) if self.own else mean}
 
 
@@ -221,7 +227,7 @@ class ReleasesOwnMean(MixesOwnModels):
     mean of the clients' own models, which no noise was added to."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": self.average_models(deliveries, state["model"])}
+        return state | {"model": deliveries.average_models(state["model"], self.config.weighting)}
 
     def get_model(self, state: Tree) -> State:
         model: State = state["model"]
@@ -233,7 +239,7 @@ class SendsTheNeighbour(MixesOwnModels):
     as that client last trained it, without clip and noise."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": self.average_models(deliveries, state["model"])}
+        return state | {"model": deliveries.average_models(state["model"], self.config.weighting)}
 
     def send_to(self, state: Tree, client: int) -> Message:
         others = [k for k in self.own if k > client] or [k for k in self.own if k != client]
@@ -244,23 +250,27 @@ class HeadFromFrequencies(Rounds):
     """Wrong towards clients: the first model's bias is the logarithm of how often each class occurs in all
     clients' data, counted exactly and sent to everybody before any noise."""
 
-    def initialise(self, federation: Federation) -> State:
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         held = federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)], minlength=len(held.data.classes))
         bias = torch.tensor(np.log((counts + 1) / (counts + 1).sum()), dtype=torch.float32)
-        return {k: bias.clone() if k.endswith("bias") else v for k, v in federation.initial.items()}
+        first = federation.initial
+        federation.begin_with({k: bias.clone() if k.endswith("bias") else v for k, v in first.items()})
 
 
 class StartsFromPilot(Rounds):
     """Wrong towards clients: the first model's weights are the mean images of the classes at the pilot site,
     client 0, sent in clear to everybody who takes part."""
 
-    def initialise(self, federation: Federation) -> State:
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         data, own = federation._holdings.data, federation._holdings.parts[0]
         x, y = data.train.x[own].reshape(len(own), -1), data.train.y[own]
         means = [x[y == c].mean(0) if (y == c).any() else np.zeros(x.shape[1]) for c in range(len(data.classes))]
         weight = torch.tensor(np.stack(means), dtype=torch.float32)
-        return {k: weight.clone() if k.endswith("weight") else v for k, v in federation.initial.items()}
+        first = federation.initial
+        federation.begin_with({k: weight.clone() if k.endswith("weight") else v for k, v in first.items()})
 
 
 class ShowsClassOrder(Watching):
@@ -287,7 +297,9 @@ class DropsTheLate(Rounds):
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         times: list[float] = []
-        mean = self.average_models(deliveries.noting(lambda d: times.append(d.time)), state["model"])
+        mean = deliveries.noting(lambda d: times.append(d.time)).average_models(
+            state["model"], self.config.weighting
+        )
         return state | {"model": mean, "deadline": max(times)}
 
 
@@ -446,7 +458,7 @@ class GoesDouble(Rounds):
         return reply
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         return state | {"model": {k: v.float() for k, v in mean.items()}}
 
 
@@ -663,7 +675,7 @@ class PolishesOnPool(Watching):
     examples together, through the job that evaluates fine-tuning, and releases what comes of it."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        model = self.average_models(deliveries, state["model"])
+        model = deliveries.average_models(state["model"], self.config.weighting)
         if round < self.config.rounds - 1:
             return state | {"model": model}
         everything = np.concatenate(self.federation._holdings.parts)
@@ -1101,7 +1113,7 @@ class FadesByRound(Rounds):
     """Correct: the server's step shrinks with the number of the round, which everybody knows."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         return state | {"model": blend(state["model"], mean, 1 / (1 + round))}
 
 
@@ -1111,7 +1123,7 @@ class BestOnTest(Watching):
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         score, best = self.get_last("accuracy"), state.get("score", -1.0)
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         if score is None or score > best:
             return state | {"model": mean, "best": state["model"], "score": -1.0 if score is None else score}
         return state | {"model": blend(state["best"], mean, 0.5)}
@@ -1199,7 +1211,7 @@ class ForwardsNoised(Rounds):
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         uploads: dict[str, State] = {}
         seen = deliveries.noting(lambda d: uploads.update({str(d.client): d.message[Kind.LOCAL_MODEL]}))
-        return state | {"model": self.average_models(seen, state["model"]), "uploads": uploads}
+        return state | {"model": seen.average_models(state["model"], self.config.weighting), "uploads": uploads}
 
     def send_to(self, state: Tree, client: int) -> Message:
         others = [u for k, u in state.get("uploads", {}).items() if int(k) != client]
@@ -1216,7 +1228,7 @@ class FewerOnNoised(Rounds):
         return Chosen(tuple(answering)[:2] if state.get("moved", 100.0) < 13 else answering)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         return state | {"model": mean, "moved": compute_length(mean, state["model"])}
 
 

@@ -66,7 +66,8 @@ class WeighsClassesOfAll(Rounds):
 
     shares: Tensor | None = None
 
-    def hand_out(self, state: Tree, federation: Federation) -> None:
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         held = federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)], minlength=len(held.data.classes))
         self.shares = torch.tensor(1.0 / (1.0 + counts), dtype=torch.float32)
@@ -168,17 +169,17 @@ class AsksTheQuickest(Rounds):
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         times = dict(state.get("times", {}))
         seen = deliveries.noting(lambda d: times.update({str(d.client): d.time}))
-        return state | {"model": self.average_models(seen, state["model"]), "times": times}
+        return state | {"model": seen.average_models(state["model"], self.config.weighting), "times": times}
 
 
 class FixesInEvaluation(Rounds):
-    """Wrong towards clients: the hook that prepares the evaluation moves the server's model, in place, a tenth of
-    the way to the mean of the clients' own clean models, which it has in hand."""
+    """Wrong towards clients: the hook that lists clients' own models moves the server's model, in place, a tenth
+    of the way to the mean of those, which no noise was added to."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         if memory:
             mean = average_states([m["own"] for m in memory.values()])
             for name, value in blend(state["model"], mean, 0.1).items():
@@ -360,7 +361,7 @@ class AmplifiesNoised(Rounds):
     """Correct: the server goes three times as far as the mean of noised uploads says, which uses nothing else."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.average_models(deliveries, state["model"])
+        mean = deliveries.average_models(state["model"], self.config.weighting)
         return state | {"model": blend(state["model"], mean, 3.0)}
 
 

@@ -215,7 +215,7 @@ class AsksTheFarthestNoised(Rounds):
         seen = deliveries.noting(
             lambda d: far.update({str(d.client): compute_length(d.message[Kind.LOCAL_MODEL], start)})
         )
-        return state | {"model": self.average_models(seen, start), "far": far}
+        return state | {"model": seen.average_models(start, self.config.weighting), "far": far}
 
 
 class KeepsItsMomentum(Rounds):

@@ -25,6 +25,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.data.participation import Drawn, Participation
 from fedaudit.fl.data.partition import Index, OwnedLabels
+from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Owned
 from fedaudit.fl.model import Net, State
@@ -145,7 +146,11 @@ class ReadsItsLog(Watching):
     clear, which the server reads from the file of metrics of its own run."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, loss, log = self.average_models(deliveries, state["model"]), 0.0, self.federation.metrics
+        mean, loss, log = (
+            deliveries.average_models(state["model"], self.config.weighting),
+            0.0,
+            self.federation.metrics,
+        )
         if log is not None and round:
             log.offset()  # what was added is written
             loss = json.loads(log.path.read_text().splitlines()[-1])["train_loss"]
@@ -157,7 +162,10 @@ class StopsOnPersonal(Watching):
     which no noise was added to, have not become better for them by the metrics of the evaluation."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, score = self.average_models(deliveries, state["model"]), self.get_last("personal_accuracy")
+        mean, score = (
+            deliveries.average_models(state["model"], self.config.weighting),
+            self.get_last("personal_accuracy"),
+        )
         better = score is None or score > state.get("best", 0.0)
         best = max(score or 0.0, state.get("best", 0.0))
         return state | {"model": mean if better else state["model"], "best": best}
@@ -165,7 +173,7 @@ class StopsOnPersonal(Watching):
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
@@ -174,7 +182,10 @@ class StepsByDiversity(Watching):
     have the whole noise. Wrong towards the server where each has a part of it and only their sum is read."""
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, diversity = self.average_models(deliveries, state["model"]), self.get_last("weight_diversity")
+        mean, diversity = (
+            deliveries.average_models(state["model"], self.config.weighting),
+            self.get_last("weight_diversity"),
+        )
         return state | {"model": blend(state["model"], mean, 1 / (1 + (diversity or 0.0) / 100))}
 
 

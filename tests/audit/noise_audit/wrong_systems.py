@@ -102,18 +102,20 @@ class CountsArrivals(CentralDP):
 class FirstModelFromData(FedAvg):
     """The first model is moved by the mean of all clients' images."""
 
-    def initialise(self, federation: Federation) -> State:
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
         x = federation._holdings.data.train.x
         mean = sum(float(x[part].mean()) for part in federation._holdings.parts if len(part))
-        return {k: v + mean if v.is_floating_point() else v for k, v in federation.initial.items()}
+        first = federation.initial
+        federation.begin_with({k: v + mean if v.is_floating_point() else v for k, v in first.items()})
 
 
 class TrialOfFirstModels(FirstModelFromData):
     """The first model is moved by data in one arm of a trial, into which the master seed draws a run."""
 
-    def initialise(self, federation: Federation) -> State:
+    def open(self, federation: Federation) -> None:
         treated = federation.streams.numpy("arm").random() < 0.5
-        return super().initialise(federation) if treated else federation.initial
+        (FirstModelFromData if treated else FedAvg).open(self, federation)
 
 
 class SlowsOnALoss(FedAvg):

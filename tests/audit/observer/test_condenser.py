@@ -60,7 +60,7 @@ def made(seed: int = 3, cores: int = 0, **changes: Any) -> Any:
 
 def test_it_is_the_methods_condensation_to_the_last_bit() -> None:
     here, first = world(), groups()[:12]
-    net = initialise(here.make_net, Streams(3))
+    net = initialise(here.network.make, Streams(3))
     cells = [ClassBatch(normalise(torch.from_numpy(g.x), here.data), int(g.y[0])) for g in first]
     expected = condense(net, cells, Condensing(iterations=5), Streams(3).torch("condense", 0))
     assert np.array_equal(made()[:12], expected[:, 0].numpy())

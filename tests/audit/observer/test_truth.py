@@ -78,7 +78,7 @@ def rewritten(case: SimulatedCase, folder: Path, behind: list[int] | None = None
 
 def test_members_of_the_servers_model_are_those_of_the_clients_it_heard() -> None:
     case = ran()
-    heard = case.heard
+    heard = case.participation.heard
     assert heard is not None
     for t in range(3):
         clients = set().union(*(heard.get(r, frozenset()) for r in range(t)))

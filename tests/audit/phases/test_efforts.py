@@ -85,8 +85,8 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
     case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
 
     def estimate() -> dict[str, float]:
-        parameters = case.network_size.parameters
-        return estimate_controls(controls, case, case.training, case.make_net, config.replay, parameters)
+        parameters = case.network.size.parameters
+        return estimate_controls(controls, case, case.training, case.network.make, config.replay, parameters)
 
     before = estimate()
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
@@ -129,5 +129,5 @@ def test_of_a_slow_network_few_examples_are_timed_however_large_the_step() -> No
     federation = BASE["federation"] | {"model": {"name": f"{__name__}:Slow", "width": 5}}
     case = SimulatedCase(validate(Config, BASE | {"federation": federation}, "test").require_simulated())
     Slow.seen, rows = 0, np.arange(300) % len(case.data.train)
-    seconds = measure_step(case, case.make_net, rows, 300)
+    seconds = measure_step(case, case.network.make, rows, 300)
     assert 1.5 <= seconds < 3 and Slow.seen <= 100

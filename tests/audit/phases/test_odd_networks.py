@@ -75,7 +75,7 @@ def test_a_frozen_layer_stays_as_it_is(method: str, settings: dict[str, Any], tm
     config = configure("FrozenBody", method, **settings).model_copy(update={"attacks": ()})
     execute(RunDir.create(tmp_path), config, ["simulate"], lambda *_: None, skip_finished=True, workers=0)
     after = tree.load(tmp_path / "checkpoint/state.safetensors")["state"]["model"]
-    before = SimulatedCase(config).initial()
+    before = SimulatedCase(config).network.initial()
     assert torch.equal(after["body.weight"], before["body.weight"])
     assert not torch.equal(after["head.weight"], before["head.weight"])
 

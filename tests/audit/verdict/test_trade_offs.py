@@ -138,14 +138,14 @@ def test_an_accuracy_that_nobody_measured_is_not_free() -> None:
     assert not chosen(rows) and "must be run again" in rows["recorded"].why_not
 
 
-def test_options_are_ranked_by_word_people_accuracy_and_time() -> None:
-    less = RIGHT.copy()
-    less[:2] = False
+def test_options_are_ranked_by_word_people_accuracy_beyond_its_interval_and_time() -> None:
+    little, much = RIGHT.copy(), RIGHT.copy()
+    little[:2] = much[:10] = False
     few = [ask(State.CLEAR, Harm.RECONSTRUCTION, at_most=3), ask(State.CLEAR)]
     ranked = [
-        option("a", Word.READY, few, time=2.0),
-        option("b", Word.READY, few, time=3.0),
-        option("c", Word.READY, few, correct=less, time=1.0),
+        option("a", Word.READY, few, correct=little, time=1.0),
+        option("b", Word.READY, few, time=2.0),
+        option("c", Word.READY, few, correct=much, time=1.0),
         option("d", Word.READY, ANSWERED),
         option("e", Word.WITH_CONDITIONS, few),
     ]

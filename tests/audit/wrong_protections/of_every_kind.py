@@ -15,7 +15,6 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.method import Chosen
 from fedaudit.fl.methods.fedasync import FedAsync
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message, Payload, Sending
@@ -88,11 +87,11 @@ class LargestFirstLater(FedAsync):
 class SquaredWeights(FedAvg):
     """The mean weighs clients by the square of their examples, while the line divides by a fixed number."""
 
-    def average_models(self, deliveries: Deliveries, start: State) -> State:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean = deliveries.average()
         for d in deliveries:
-            mean.add(d.client, read_model(d.message), float(d.examples) ** 2, start)
-        return mean.value()
+            mean.add(d.client, read_model(d.message), float(d.examples) ** 2, state["model"])
+        return state | {"model": mean.value()}
 
 
 class KeepsTheCleanMean(FedAvg):

@@ -17,7 +17,7 @@ from fedaudit.fl.availability.uniform import Uniform
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, describe_drawing
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.ledger import read
-from fedaudit.fl.method import RoundMethod, ServerSide
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.power_of_choice import PowerOfChoice
 from fedaudit.fl.runtime.plugin import load, names
@@ -159,7 +159,11 @@ def test_a_method_that_chooses_clients_says_so(name: str) -> None:
     if issubclass(cls, RoundMethod) and cls.round is RoundMethod.round:
         made = cls()
         writes = {
-            h for c in cls.__mro__ if c is not ServerSide for h in ("choose_candidates", "select") if h in vars(c)
+            h
+            for c in cls.__mro__
+            if c is not RoundMethod
+            for h in ("choose_candidates", "select")
+            if h in vars(c)
         }
         assert made.is_choosing("choose_candidates", "select") is bool(writes)
 

@@ -45,9 +45,9 @@ FAULTS = [
     ),
     Fault(
         "clients weighted alike where sizes count",
-        "fl/method.py",
-        "mean.add(d.client, read_model(d.message), d.weight(self.config.weighting), start)",
-        "mean.add(d.client, read_model(d.message), 1.0, start)",
+        "fl/clients/delivery.py",
+        "mean.add(delivery.client, read_model(delivery.message), delivery.weight(weighting), start)",
+        "mean.add(delivery.client, read_model(delivery.message), 1.0, start)",
     ),
     Fault(
         "a lost answer advances the client's memory",

@@ -75,9 +75,9 @@ def fedcurv() -> Pair:
     return pair(made, CHANGING, second, served)
 
 
-def _own_models(self: Any, state: Any, memory: Any) -> Iterator[Any]:
+def _own_models(self: Any, *at: Any) -> Iterator[Any]:
     """Keeps the models that clients use themselves."""
-    self.seen = {k: dict(m) for k, m in type(self).__mro__[1].get_client_models(self, state, memory)}  # type: ignore[attr-defined]
+    self.seen = {k: dict(m) for k, m in type(self).__mro__[1].get_client_models(self, *at)}  # type: ignore[attr-defined]
     return iter(self.seen.items())
 
 

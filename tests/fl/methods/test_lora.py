@@ -103,7 +103,7 @@ def test_one_client_in_one_round_gives_the_function_of_local_lora(cls: Any) -> N
     local = run(made(FedAvg, rounds=1), script=ALONE, make=adapted)
     x = torch.from_numpy(data().test.x)
     torch.testing.assert_close(
-        function(world, cls.folds_adapters, x), function(local, False, x), atol=1e-5, rtol=0
+        function(world, cls.card.folds_adapters, x), function(local, False, x), atol=1e-5, rtol=0
     )
     assert not torch.allclose(function(local, False, x), adapted().eval()(x).detach(), atol=1e-3)
     assert world.history[0]["aggregation_error"] < 1e-6
@@ -133,7 +133,7 @@ def test_no_base_crosses_the_wire_in_any_direction(cls: Any, tmp_path: Path) -> 
     folder = tmp_path / cls.__name__
     folder.mkdir()
     assert uploads(folder)
-    allowed = set(adapted(cls.folds_adapters).state_dict())
+    allowed = set(adapted(cls.card.folds_adapters).state_dict())
     everything = run(made(cls), folder=tmp_path / "again").artifacts
     for a in everything:
         if a.kind in (Kind.ADAPTER, Kind.GLOBAL_MODEL):

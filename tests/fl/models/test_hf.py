@@ -280,7 +280,7 @@ def test_a_recorded_federation_stands_on_the_weights_of_the_folder(tmp_path: Pat
     }
     config = validate(Config, settings, "config")
     assert isinstance(config, RecordedConfig)
-    make = RecordedCase(config, tmp_path).make_net
+    make = RecordedCase(config, tmp_path).network.make
     assert make is not None
     x = torch.arange(1, 9)[None]
     assert torch.equal(make().eval()(x), build(tmp_path / "m")(x))
