@@ -90,7 +90,7 @@ def head_changes(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         if weight not in after.payload:
             continue
         moved = {
-            k: np.asarray(after.payload[k], np.float64) - before.payload[k]
+            k: np.asarray(after.payload[k], np.float64) - np.asarray(before.payload[k], np.float64)
             for k in (weight, bias)
             if k in after.payload
         }

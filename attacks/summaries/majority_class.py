@@ -135,7 +135,7 @@ class _Rule:
     def compare(self, number: float) -> Values:
         """[C] how badly each class would explain that number."""
         if self._kind == Kind.LOCAL_LOSS:
-            return np.abs(self._losses[0] - number)
+            return np.asarray(np.abs(self._losses[0] - number))
         chosen = int(number) % len(self._models)
         rest = np.delete(self._losses, chosen, axis=0)
         return np.asarray(self._losses[chosen] - rest.min(axis=0, initial=np.inf))
