@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from fedaudit.reports.page import Page
 from fedaudit.reports.record import Record
 
 
@@ -21,21 +22,16 @@ class Word(StrEnum):
         return TITLES[self]
 
     @property
-    def short(self) -> str:
-        """The word without what it rests on."""
-        return self.words.split(":")[0]
-
-    @property
     def exit_code(self) -> int:
         """The exit code of every command that gives a verdict; 2 is an error and no verdict."""
         return EXIT_CODES[self]
 
 
 TITLES = {
-    Word.READY: "Ready: nothing was demonstrated",
+    Word.READY: "Ready",
     Word.WITH_CONDITIONS: "Ready with conditions",
-    Word.NOT_READY: "Not ready to deploy as configured",
-    Word.CANNOT_TELL: "Cannot tell: too little is known",
+    Word.NOT_READY: "Not ready",
+    Word.CANNOT_TELL: "Cannot tell",
 }
 EXIT_CODES = {Word.READY: 0, Word.WITH_CONDITIONS: 0, Word.NOT_READY: 1, Word.CANNOT_TELL: 3}
 
@@ -57,30 +53,14 @@ class Risk(Record):
     severity: str
 
 
-class KeyNumber(Record):
-    """One of the numbers that a decision hangs on."""
-
-    shown: str  # "30 of 575"
-    text: str
-
-
-class Answer(Record):
-    """A question that whoever signs asks, and where the proof is."""
-
-    question: str
-    answer: str
-    where: str  # title of a section
-
-
 class DeploymentDecision(Record):
     """The verdict. What a reviewer added to the policy (a bar, waivers, a baseline, requirements) is in it."""
 
     word: Word
     rule: str  # of the policy; empty: none held
-    sentence: str  # what the word rests on
-    numbers: list[KeyNumber]
+    sentence: str  # all that the word rests on, at length
     risks: list[Risk]
-    answers: list[Answer]
+    page: Page  # what whoever signs reads
     more: str = ""  # what more time would answer, as sentences
     bar: str = ""  # the lowest severity that forbids a deployment; empty: none does
     failing: list[str] = Field(default_factory=list)  # ids of findings at or above the bar, accepted by nobody
@@ -91,4 +71,4 @@ class DeploymentDecision(Record):
     @property
     def line(self) -> str:
         """The verdict in one line."""
-        return f"{self.word.words}. {self.sentence}"
+        return f"{self.word.words}. {self.page.sentence}"

@@ -7,6 +7,8 @@ first, and the others are appendices with letters.
 
 import base64
 import binascii
+import hashlib
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +19,7 @@ from fedaudit.reports.result import AuditResult, Figure, Gallery
 from fedaudit.reports.section import Block, Card, Chart, Folded, Pictures, Section, Table
 from fedaudit.reports.visible import visible
 
+LETTERS = [*string.ascii_uppercase, *(f"A{c}" for c in string.ascii_uppercase)]
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
@@ -38,6 +41,7 @@ class Document:
 
     result: AuditResult
     chapters: tuple[Chapter, ...]
+    digest: str  # SHA-256 of audit.json
 
     @property
     def front(self) -> tuple[Chapter, ...]:
@@ -56,6 +60,16 @@ class Document:
         return date(self.result.created)
 
     @property
+    def foot(self) -> str:
+        """What every page is of: the first digits of the audit's digest, and the policy."""
+        digits = " ".join(self.digest[i : i + 4] for i in range(0, 16, 4))
+        return f"Audit {digits} · policy {self.result.policy.name} {self.result.policy.version}"
+
+    def find_letter(self, title: str) -> str:
+        """The letter of an appendix; empty where there is none."""
+        return next((x for x, c in zip(LETTERS, self.appendices, strict=False) if c.card.title == title), "")
+
+    @property
     def subject(self) -> str:
         scope = self.result.scope
         parts = [scope.method, scope.dataset, scope.model]
@@ -71,6 +85,7 @@ def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) ->
     that cannot be printed; and naming the figure or gallery whose finding does not exist.
     """
     _check_result(result)
+    digest = hashlib.sha256(result.dump()).hexdigest()
     shown = result.model_dump()
     if (safe := visible(shown)) != shown:
         result = AuditResult.model_validate(safe)
@@ -81,7 +96,7 @@ def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) ->
     chapters = tuple(c for s in ordered if (c := _build(s, result)).blocks)
     if not chapters:
         raise ReportError("no section has anything to say of this result")
-    return Document(result=result, chapters=chapters)
+    return Document(result=result, chapters=chapters, digest=digest)
 
 
 def _build(section: Section, result: AuditResult) -> Chapter:

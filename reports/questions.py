@@ -69,6 +69,12 @@ class Question(Cell):
     at_least: int = 0  # people who were hit because their data were in, by any attack, beyond luck
     at_most: int | None = None  # people who are, by any attack of the panel, at 95 % confidence; None: no limit
     people: int = 0  # of so many; of facts about clients, clients
+    # of the attack that decides `at_least`: people it hit, of so many tested, and the share it hits by luck
+    hits: int = 0
+    tested: int = 0
+    luck: float | None = None
+    earned: str = ""  # how the limit of a clear one was earned, in at most ten words
+    is_untestable: bool = False  # open, and of something that is read there is no attack
     groups: list[GroupLimits] = Field(default_factory=list)  # that stand worse than is tolerable
     is_refuting: bool = False  # a verified epsilon, since more people were hit than it allows
     more: int | None = None  # people that must be tested besides, to settle it; None: no number would
@@ -77,6 +83,11 @@ class Question(Cell):
     def has_limit(self) -> bool:
         """Whether it is known that not everybody could be exposed."""
         return self.at_most is not None and (not self.at_most or self.at_most < self.people)
+
+    @property
+    def surely_hit(self) -> int:
+        """People who are hit at least, in all or in one group."""
+        return max([self.at_least, *(g.at_least for g in self.groups)])
 
     @property
     def allowed(self) -> int:

@@ -299,6 +299,8 @@ class Alternative(Record):
     # people who could be hit at most, of the worst question that the audited run exposes; None: there is no limit
     at_most: int | None = None
     people: int = 0  # of so many
+    surely_hit: int = 0  # people who are hit at least with it, at any harm
+    limit: int | None = None  # and at most, at any that the policy asks about; None: there is none
     unanswered: list[str] = Field(default_factory=list)  # that the audited run answers, in words
     accuracy: float | None = None
     accuracy_interval: tuple[float, float] | None = None
@@ -433,3 +435,7 @@ class AuditResult(Record):
         if self.decision is None:
             raise UserError(f"{self.title!r} holds no verdict", hint="`fedaudit run RUN --phase score` makes one")
         return self.decision
+
+    def dump(self) -> bytes:
+        """audit.json, which says nothing of who signed it."""
+        return self.model_copy(update={"seal": None}).model_dump_json(indent=1).encode() + b"\n"

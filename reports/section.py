@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedaudit.reports.page import Page
 from fedaudit.reports.result import AuditResult, Figure, Gallery, Severity, Texts
 
 
@@ -45,13 +46,12 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell with more than words: from top to bottom badge, first words, bars, a small note, links."""
+    """A cell with more than words: from top to bottom badge, first words, bars, a small note."""
 
     lead: str = ""  # heavy
     text: str = ""
     bars: tuple[Bar, ...] = ()
     note: str = ""
-    links: tuple[str, ...] = ()  # ids of findings; each leads to where it is told
     badge: Severity | None = None
     tint: Literal[0, 1, 2, 3, 4, 5] = 0  # how strongly coloured; the words say the same
     ring: bool = False  # framed; the words say so as well
@@ -61,7 +61,7 @@ def words(cell: str | Cell) -> str:
     """All that a cell says."""
     if isinstance(cell, str):
         return cell
-    parts = (cell.badge or "", cell.lead, cell.text, *(b.text for b in cell.bars), cell.note, *cell.links)
+    parts = (cell.badge or "", cell.lead, cell.text, *(b.text for b in cell.bars), cell.note)
     return " ".join(p for p in parts if p)
 
 
@@ -97,19 +97,21 @@ class Callout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Banner:
-    """The word of the decision, over the whole width."""
+class DecisionPage:
+    """The page that is signed. All its words are in `page`, but the word itself and what the owner states."""
 
-    title: str
-    text: str
+    page: Page
+    word: str
     tone: Literal["stop", "wait", "care", "go"]
+    stated: dict[str, list[str]]  # head -> lines
+    gallery: Gallery | None  # that the page's strip is of
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """A few large numbers side by side, each with what it counts."""
+@dataclass(frozen=True, kw_only=True)
+class AnswerPage:
+    """The page behind it."""
 
-    items: list[tuple[str, str]]
+    page: Page
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Sentences:
 
 
 Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Pictures | Sentences
-Block = Plain | Banner | Numbers | Blanks | Folded
+Block = Plain | DecisionPage | AnswerPage | Blanks | Folded
 
 
 class Section(ABC):

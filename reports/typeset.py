@@ -1,7 +1,9 @@
 """Text and tables made to fit the PDF: places to break long words, signs the fonts have, widths."""
 
 import functools
+import importlib.resources
 import re
+from pathlib import Path
 from typing import Any
 
 from fedaudit.reports.section import Table, words
@@ -58,6 +60,13 @@ def printable(value: Any) -> Any:
 
 def _code_point(sign: str) -> str:
     return {"\t": "    ", "\r": "", NO_SPACE: sign}.get(sign, f"[U+{ord(sign):04X}]")
+
+
+def own_fonts() -> Path:
+    """Where Audit Sans is: the signs of European languages out of Adobe's Source Sans 3, under another name, as
+    its licence (fonts/OFL.txt) asks of what was changed.
+    """
+    return Path(str(importlib.resources.files("fedaudit.reports"))) / "fonts"
 
 
 def font_folder() -> str:

@@ -43,7 +43,7 @@ def harden(
     with progress() as report_progress:
         found = Search(run, chosen, report_progress).find()
     rows = [
-        [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none", c.word.short if c.word else ""]
+        [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none", c.word.words if c.word else ""]
         for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))
         for c in group
     ]

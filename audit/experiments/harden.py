@@ -111,7 +111,7 @@ class Hardening:
     @property
     def sentence(self) -> str:
         """What was found, for a reader."""
-        verdict = f' is "{self.word.short}".' if self.word.exit_code else ""
+        verdict = f' is "{self.word.words}".' if self.word.exit_code else ""
         if not self.base.above:
             text = "Nothing that was shown forbids a deployment as it is: there is nothing to mend."
             return f"{text} The verdict{verdict}" if verdict else text

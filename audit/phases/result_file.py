@@ -39,11 +39,6 @@ def read_result(folder: Path) -> AuditResult:
         ) from error
 
 
-def dump_result(result: AuditResult) -> bytes:
-    """audit.json of a result."""
-    return result.model_dump_json(indent=1).encode() + b"\n"
-
-
 def read_policy(folder: Path) -> GradingPolicy:
     """The policy that the folder keeps, by which its audit.json was judged."""
     run = RunDir(folder)

@@ -27,7 +27,7 @@ from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
-from fedaudit.audit.phases.result_file import dump_result, read_policy
+from fedaudit.audit.phases.result_file import read_policy
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -87,7 +87,7 @@ def review(
     others = None
     if render:
         made = render_reports(confirmed, config.sections, config.report, read_record(run.path))
-        made[run.audit.name] = dump_result(confirmed)
+        made[run.audit.name] = confirmed.dump()
         others = tuple(n for n in (run.audit.name, *reports) if (run.path / n).read_bytes() != made[n])
     inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))
     return Review(

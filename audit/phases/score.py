@@ -12,7 +12,6 @@ from fedaudit.audit.phases.audited_run import AuditedRun
 from fedaudit.audit.phases.questions import ask_of_rules, read_attackers
 from fedaudit.audit.phases.result_file import (
     describe_run,
-    dump_result,
     find_difference,
     is_of_this_code,
     read_policy,
@@ -44,7 +43,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     policy = load_policy(config.locate_policy())
     run.write_json(run.policy, policy.model_dump(mode="json"))
     result = Scoring(run, config, policy).derive()
-    run.write(run.audit, dump_result(result))
+    run.write(run.audit, result.dump())
     progress("score", 1, 1)
 
 

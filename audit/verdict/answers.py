@@ -1,6 +1,9 @@
-"""How sure an audit is: the questions that whoever signs asks, answered from what ran."""
+"""The ten questions that whoever signs asks, answered from what ran in at most forty words each.
 
-from collections.abc import Sequence
+No answer repeats a number of page 1, names an attack or a kind, or reassures but from a clear question.
+"""
+
+from collections.abc import Callable, Sequence
 
 from fedaudit.attacks import stats
 from fedaudit.audit.verdict.findings import clear
@@ -8,128 +11,233 @@ from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.decision import Answer
-from fedaudit.reports.questions import Cell, Question, State, count_states, describe_answered
+from fedaudit.reports.decision import Word
+from fedaudit.reports.page import Answer
+from fedaudit.reports.questions import Cell, Question, State, list_harms
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 3  # of one answer
-MOST_BOUNDS = 2
-LAW = (
-    "The audit is material for an impact assessment (GDPR, Article 35(7)(c) and (d)) and for the question of "
-    "anonymity (EDPB Opinion 28/2024). It decides neither."
-)
-NOT_OF_MODEL = "That the released model is anonymous was not established"
-EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
+MOST_WORDS = 40  # of an answer
+MOST_DEFINED = 12
+EVIDENCE, ASKED, SCOPE, SEEN = "Evidence by harm", "Questions and answers", "What was audited", "Who saw what"
+LAW = "This report informs an impact assessment (GDPR Article 35(7)); it decides nothing."
+# Words of the pages, one line each; those that a run uses
+WORDS = {
+    "At least": "people hit beyond luck, at 95 % confidence",
+    "At most": "the same from above, by every attack of the policy",
+    "Exposed": "hit because their data were in",
+    "Clear": "a limit is known, and the policy tolerates it",
+    "Open": "neither exposed nor clear: nothing is known",
+    "Cannot test": "fedaudit has no attack on something that is read",
+    "Client": "organisation or device with data of its own",
+    "Class": "category of examples: a digit, a diagnosis",
+    "Guessing": "success without having seen a message",
+    "Prototype": "average of a client's features, by class",
+    "Severity": "how far beyond what the policy tolerates",
+    "Epsilon": "mathematical limit on what anybody can learn",
+    "Untested": "the option's own audit did not answer it",
+}
 
 
-def answer_signer(result: AuditResult) -> list[Answer]:
+def answer_signer(result: AuditResult, word: Word, left: Sequence[Cell]) -> list[Answer]:
     """In the order in which they are asked."""
     ran = [f for f in result.findings if f.source == "attack" and f.outcome is Outcome.RAN]
     rows = [
-        ("How many people?", _describe_people(result), ASKED),
-        ("Who can do it?", _name_attackers(ran, result), "Who saw what"),
+        ("Who saw what?", _say_who_saw(result), SEEN),
+        ("Who is worst off?", _describe_worst_off(result), EVIDENCE),
+        ("How many could it be?", _describe_reach_of_limits(result), ASKED),
+        ("Who can do it?", _name_attackers(ran, result), SEEN),
         ("How sure is it?", f"{_describe_planted_leaks(ran)} {_describe_false_alarms(ran)}", EVIDENCE),
-        ("What was not tested, or is open?", _describe_coverage(result), ASKED),
+        ("What was not tested?", _describe_gaps(result), ASKED),
         ("Does differential privacy limit the harm?", _describe_privacy(result), "Differential privacy budget"),
         ("Does it hold elsewhere?", _describe_reach(result), SCOPE),
-        ("What is it evidence for, in law?", _describe_law(result), "Anonymity dossier"),
+        ("What does it mean in law?", _describe_law(result), "Anonymity dossier"),
+        ("What should be done next?", _describe_next(word, left), "What each alternative changes"),
     ]
     return [Answer(question=question, answer=answer, where=where) for question, answer, where in rows]
 
 
-def find_most_hit(result: AuditResult) -> Question | None:
-    """The question by which most people are known to be hit; a verdict waits for it rather than not."""
-    people = [q for q in result.questions if q.at_least and q.harm is not Harm.CLIENT_FACT]
-    return max(people, key=lambda q: (q.required, not q.harm.is_mild, q.at_least), default=None)
+def define_words(result: AuditResult) -> dict[str, str]:
+    """The words that the pages of this audit use."""
+    unused = set()
+    if not any("prototype" in e.kind for e in result.exposures):
+        unused.add("Prototype")
+    if not any(isinstance(c, Question) and c.is_untestable for c in result.cells):
+        unused.add("Cannot test")
+    if len(result.alternatives) < 2:
+        unused.add("Untested")
+    words = {word: text for word, text in WORDS.items() if word not in unused}
+    return dict(sorted([*words.items()][:MOST_DEFINED]))
 
 
-def _describe_people(result: AuditResult) -> str:
-    """Who is hit, the largest upper limit, and how many questions have none."""
-    parts = []
-    if (worst_hit := find_most_hit(result)) is not None:
-        shown = f"At least {worst_hit.at_least:,} of {worst_hit.people:,}, by {fmt.name_question(worst_hit)}"
-        parts.append(f"{shown}. Others may be hit besides.")
-    asked = result.questions
-    bounded = [q for q in asked if q.has_limit]
-    if bounded:
-        worst = max(bounded, key=lambda q: q.at_most or 0)
-        where = f"{worst.at_most or 0:,} of {worst.people:,} ({fmt.name_question(worst)})"
-        highest = f": {where}" if len(bounded) == 1 else f"; the highest (do not add them) is {where}"
-        parts.append(
-            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(asked), 'question')}{highest}."
+def quantify(some: int, of: int) -> str:
+    """How many of so many, in a word: page 1 has the numbers."""
+    return "all" if some >= of else "most" if 2 * some > of else "some"
+
+
+def _fit(write: Callable[[int], str], most: int) -> str:
+    """The longest of `write(most)`, `write(most - 1)`, ... that an answer has room for."""
+    return next((t for n in range(most, 0, -1) if len((t := write(n)).split()) <= MOST_WORDS), write(0))
+
+
+def _say_who_saw(result: AuditResult) -> str:
+    """Every party with what it could read, in words; what single clients sent comes first."""
+    seen: dict[str, list[str]] = {}
+    for e in sorted(result.exposures, key=lambda e: not e.single_client):
+        what = (e.description or "what is sent").split(": ")[0].split(", and")[0].split("; ")[0]
+        what = what.replace("one client's", "each client's").replace("one client ", "each client ")
+        what = what.replace(" after its local training", "").replace(" of each of its classes", " by class")
+        seen.setdefault(_name_party(e.party), []).append(f"{what[:1].lower()}{what[1:]}")
+    if not seen:
+        return "Not known: no message was recorded."
+
+    def write(most: int) -> str:
+        said = []
+        for party, what in seen.items():
+            once = [*dict.fromkeys(what)]
+            more = f" and {fmt.plural(len(once) - most, 'other kind')}" if len(once) > most else ""
+            said.append(f"{party}: {', '.join(once[:most])}{more}.")
+        return " ".join(said)
+
+    return _fit(write, max(map(len, seen.values())))
+
+
+def _name_party(party: str) -> str:
+    return {"server": "The server", "every selected client": "Clients", "every client": "Clients"}.get(
+        party, fmt.sentence_case(fmt.name_observer(party) if party in fmt.OBSERVERS else party)
+    )
+
+
+def _describe_worst_off(result: AuditResult) -> str:
+    """The group of which the largest share is hit."""
+    groups = [g for q in result.questions for g in q.groups if g.at_least]
+    if groups:
+        worst = max(groups, key=lambda g: g.at_least / max(1, g.people))
+        return (
+            f"People of {worst.name}: of {worst.people:,} in that group, an attack hit at least "
+            f"{worst.at_least:,} because their data were in. Page 1 counts them too."
         )
-    if len(asked) > len(bounded):
-        other = "the other " if bounded else ""
-        everybody = max((q.people for q in asked), default=0)
-        all_ = f": it could be all {everybody:,}" if everybody else ""
-        parts.append(f"For {other}{len(asked) - len(bounded)} none is known{all_}.")
-    return " ".join(parts) or "Not known."
+    if result.questions and all(q.state is State.CLEAR for q in result.questions if q.required):
+        return "Every group of twenty people or more was tested as well, and is within what the policy tolerates."
+    return "Not known. No single group stands out beyond luck, and of small groups an audit can say little."
+
+
+def _describe_reach_of_limits(result: AuditResult) -> str:
+    """Whether it could be everybody."""
+    asked = [q for q in result.questions if q.harm is not Harm.CLIENT_FACT]
+    if not asked:
+        return "Not known: nothing was asked about people."
+    unlimited = [q for q in asked if not q.has_limit]
+    rows = "Do not add rows of page 1: one person may stand in several."
+    if not unlimited:
+        return f"No more than page 1 prints, by the policy's attacks in this run; others may hit more. {rows}"
+    return (
+        f"For {quantify(len(unlimited), len(asked))} questions about people no upper limit is known: it could be "
+        f"everybody. {rows}"
+    )
 
 
 def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
-    """Who reads enough to hit people, who reads messages as well, and how attackers behaved."""
-    able = dict.fromkeys(fmt.name_observer(q.observer) for q in result.questions if q.at_least)
+    """Who reads enough to hit people, what of the other readers, and how attackers behaved."""
+    able = dict.fromkeys(fmt.name_observer(q.observer) for q in result.questions if q.is_exposed)
     others = [q for q in result.questions if fmt.name_observer(q.observer) not in able]
-    text = f"Shown for {fmt.join_words(list(able))}." if able else "Shown for nobody."
+    can = fmt.join_words(list(able))
+    text = (
+        f"{fmt.sentence_case(can)} can, by reading what {'it is' if len(able) == 1 else 'they are'} sent."
+        if able
+        else ""
+    )
     if others:
         names = fmt.join_words([*dict.fromkeys(fmt.name_observer(q.observer) for q in others)])
-        is_clear = all(q.state is State.CLEAR for q in others)
-        text += f" {fmt.sentence_case(names)} {'are clear' if is_clear else 'cannot be excluded'} "
-        text += f"({fmt.plural(len(others), 'question')} about them: {count_states(others)})."
-    return f"{text} {_describe_conduct(ran, result)}"
+        unknown = sum(q.state is State.OPEN for q in others)
+        many = f"{fmt.sentence_case(quantify(unknown, len(others)))} questions about {names} are open."
+        text = f"{text} {many if unknown else f'Questions about {names} are clear.'}"
+    return f"{text or 'Nobody reads a message.'} {_describe_conduct(ran, result)}".strip()
 
 
 def _describe_law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
-    shown = any(q.is_exposed for q in result.questions)
-    text = "After what was shown, the messages cannot be presumed anonymous. " if shown else ""
-    if released := [q for q in result.questions if q.observer == "public"]:
-        seen = any(q.is_exposed for q in released)
-        text += f"{'Nor can the released model' if seen else NOT_OF_MODEL}. "
-    return f"{text}Untested does not mean anonymous. {LAW}"
+    if any(q.is_exposed for q in result.questions):
+        text = "Treat the messages as personal data, because people were singled out"
+    else:
+        text = "Do not presume that the messages are anonymous"
+    if any(q.observer == "public" for q in result.questions):
+        text += ", and the model too: its anonymity was not shown (EDPB Opinion 28/2024)"
+    return f"{text}. {LAW}"
 
 
 def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "positive" for e in f.evidence)]
     if not tried:
-        return "Not shown: no leak was planted for any attack."
+        return "No leak was planted, so it is not known what the attacks would miss."
     found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
-    lost = [f.id for f in tried if f not in found]
-    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found at least one leak that was planted for them"
-    rest = f", {fmt.join_words(lost)} did not" if lost else ""
-    return f"{text}{rest}{_count_others('; no leak was planted for ', ran, tried)}."
+    return f"{fmt.sentence_case(_count(found, tried))} attacks for which leaks were planted found some."
+
+
+def _count(some: Sequence[object], of: Sequence[object]) -> str:
+    return f"all {len(of)}" if len(some) == len(of) else f"{len(some)} of {len(of)}"
 
 
 def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
     if not tried:
         return "The rate of false alarms is not known."
-    untried = _count_others(" No such data was given to ", ran, tried, ".")
-    fired = [f.id for f in tried if any(clear(e) for e in f.evidence if e.control == "negative")]
-    who = f"{', '.join(fired)} raised" if fired else "none raised"
+    fired = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "negative")]
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
-    return (
-        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; with "
-        f"so few, a rate of up to {most} cannot be excluded.{untried} What was not demonstrated can still happen."
-    )
+    who = f"{fmt.plural(len(fired), 'control')} on people who took no part raised a false alarm"
+    who = who if fired else "No control on people who took no part raised a false alarm"
+    return f"{who}; so few controls leave a rate of {most} possible."
 
 
-def _count_others(before: str, ran: Sequence[Finding], tried: Sequence[Finding], after: str = "") -> str:
-    """How many attacks a control was not made for, in a sentence; empty where there are none."""
-    others = len(ran) - len(tried)
-    return f"{before}{fmt.plural(others, 'other')}{after}" if others else ""
-
-
-def _describe_coverage(result: AuditResult) -> str:
-    """How the questions stand, and how many of those that the policy requires are open."""
-    asked = result.cells
-    if not asked:
+def _describe_gaps(result: AuditResult) -> str:
+    """What is open, and for want of what."""
+    if not result.cells:
         return "Nothing was tested: no question was asked."
-    text = describe_answered(asked)
-    if unread := fmt.describe_unread(result.imported):
-        text = f"{unread} {text}"
-    left = [c for c in asked if c.is_open]
-    return f"{text} They are {fmt.join_words(fmt.name_questions(left))}." if left else text
+    left = [c for c in result.cells if not c.is_answered]
+    unread = (
+        f"{fmt.describe_unread(result.imported).split(':')[0]}. " if fmt.describe_unread(result.imported) else ""
+    )
+    if not left:
+        return (
+            f"{unread}Every question was answered. Other attacks, other runs and other clients were not tested."
+        )
+    none = [c for c in left if isinstance(c, Question) and c.is_untestable]
+    rest = len(left) - len(none)
+    parts = []
+    if none:
+        parts.append(f"for {quantify(len(none), len(left))} of them fedaudit has no attack")
+    if rest:
+        which = "for the rest" if none else f"for {quantify(rest, len(left))} of them"
+        parts.append(f"{which} attacks were left out or saw too little")
+
+    def write(most: int) -> str:
+        names = list_harms(left).split(", ")
+        named = f"Open are {fmt.join_words(names[:most])}{' and others' if len(names) > most else ''}"
+        return f"{unread}{named}: {' and '.join(parts)}. Untested means unknown."
+
+    return _fit(write, len(list_harms(left).split(", ")))
+
+
+def _describe_next(word: Word, left: Sequence[Cell]) -> str:
+    """What follows from the word, what more time would answer, and where to look for better options."""
+    first = {
+        Word.NOT_READY: "Do not deploy as it is.",
+        Word.CANNOT_TELL: "Do not deploy on this audit alone.",
+        Word.WITH_CONDITIONS: "Treat what page 1 lists, or accept it in writing.",
+        Word.READY: "Repeat the audit after every change of method, data or clients.",
+    }[word]
+    waiting = [c for c in left if c.next_attack]
+    if waiting:
+        seconds = {c.next_attack: c.seconds for c in waiting}
+        time = _estimate([*seconds.values()])
+        about = f" (about {time} of one core)" if time else ""
+        many = quantify(len(waiting), len(left))
+        first += f" Attacks that were left out{about} bear on {many} missing answers."
+    elif left:
+        first += " More time answers none of what is missing: it takes another attack, design or tool."
+    if word in (Word.NOT_READY, Word.CANNOT_TELL):
+        first += " `fedaudit harden` audits combinations of options."
+    return first
 
 
 def describe_more(left: Sequence[Cell]) -> str:
@@ -177,26 +285,38 @@ def _describe_conduct(ran: Sequence[Finding], result: AuditResult) -> str:
 
 def _describe_privacy(result: AuditResult) -> str:
     if not result.bounds:
-        silent = "There is nothing to limit: nothing that is made of anybody's examples was sent."
-        return "Unknown: no accountant was run." if result.questions else silent
-    shown = group_observers([b for b in result.bounds if b.holds])[:MOST_BOUNDS]
+        return "Unknown: no accountant was run." if result.questions else "Nothing was sent that it could limit."
     refuted = [b for b in result.bounds if b.status is Status.REFUTED]
-    text = [
-        f"Towards {observers}: epsilon {label_bound(b)}, per {b.unit}, delta {fmt.number(b.delta)}."
-        for observers, b in shown
-    ]
     if refuted:
-        towards = ", ".join(dict.fromkeys(b.observer for b in refuted))
-        text.insert(0, f"Refuted towards {towards}: no limit holds there.")
-    why = next((r.sentence for b in result.bounds for r in b.reasons), "")
-    return " ".join(text) or (
-        f"No: {why}, and so no mathematical limit applies." if why else "No: no bound holds."
+        towards = fmt.join_words(list(dict.fromkeys(fmt.name_observer(b.observer) for b in refuted)))
+        return f"No: the epsilon that is stated towards {towards} is refuted, so no limit holds there."
+    shown = group_observers([b for b in result.bounds if b.holds])
+
+    def write(most: int) -> str:
+        return " ".join(
+            f"Towards {observers}: epsilon {label_bound(b)}, per {b.unit}, delta {fmt.number(b.delta)}."
+            for observers, b in shown[:most]
+        )
+
+    if shown:
+        return _fit(write, len(shown))
+    why = [r.sentence for b in result.bounds for r in b.reasons]
+    if why and all(w.endswith("sent without noise") for w in why):
+        said = (
+            "Some messages leave their client" if result.scope.protections else "Every message leaves its client"
+        )
+        return f"No. {said} without noise, so no epsilon exists."
+    return (
+        f"No: {why[0].replace('_', ' ').rstrip('.')}, so no mathematical limit applies."
+        if why
+        else "No: no bound holds."
     )
 
 
 def _describe_reach(result: AuditResult) -> str:
-    run = "run" if result.imported else "simulated run"
+    run = "recorded run" if result.imported else "simulated run"
+    data = result.scope.dataset.replace("_", " ")
     return (
-        f"Not known: this was one {run}, on {result.scope.dataset} with the model {result.scope.model}. Other "
-        "data, models and numbers of examples give other rates: repeat it with yours."
+        f"Not known: this was one {run} on {data}. Other data, models or group sizes give other rates. Repeat the "
+        "audit on your own federation."
     )

@@ -8,15 +8,16 @@ accepted; *ready*. Page 1, every command and every export print this word.
 
 from collections.abc import Sequence
 
-from fedaudit.audit.verdict.answers import answer_signer, describe_more, find_most_hit
+from fedaudit.audit.verdict.answers import describe_more
+from fedaudit.audit.verdict.page import HARMS, LOSSES, name_fact, write_page
 from fedaudit.audit.verdict.people import count_allowed_in_group, share_unseen
 from fedaudit.audit.verdict.policy import NO_TERMS, GradingPolicy, Panel, Terms, list_shipped, select_demonstrated
 from fedaudit.audit.verdict.severity import rate, rate_people
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
-from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Risk, Word
-from fedaudit.reports.questions import Cell, Question, RuleQuestion, State, list_harms, name_cell
+from fedaudit.reports.decision import DeploymentDecision, Risk, Word
+from fedaudit.reports.questions import Cell, Question, RuleQuestion, State, list_harms
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
@@ -24,15 +25,6 @@ STATEMENTS = ("accountant", "lint")  # findings against what is stated of protec
 SEVERE, EXPOSED, REFUTED = "severe-finding", "people-exposed", "bound-refuted"
 OPEN, REQUIRED = "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
-HARMS = {
-    Harm.RECORD: "A person's record stands in what is read",
-    Harm.RECONSTRUCTION: "A person's record is reconstructed, near enough to name the person",
-    Harm.MEMBERSHIP: "It can be known who took part",
-    Harm.DIFFUSE: "It can be guessed who took part",
-    Harm.ATTRIBUTE: "A fact about a person is learned",
-    Harm.CLIENT_FACT: "A fact about a client's examples is learned",
-    Harm.LINKAGE: "A person or a message is traced to its client",
-}
 
 
 def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) -> DeploymentDecision:
@@ -52,9 +44,8 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         rule=rule,
         sentence=_name_judge(policy) + _write_sentence(rule, result, shown, failing, left, terms, policy),
         more=describe_more(left),
-        numbers=_list_numbers(result, shown, left),
         risks=shown,
-        answers=answer_signer(result),
+        page=write_page(result, word, rule, shown, left, bar),
         bar=bar,
         failing=failing,
         accepted=dict(terms.accepted),
@@ -226,7 +217,7 @@ def _warn_of_open(left: Sequence[Cell]) -> str:
     if not left:
         return ""
     open_ = fmt.plural(len(left), "required question is", "required questions are")
-    return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.short}".'
+    return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.words}".'
 
 
 def _describe_open(left: Sequence[Cell]) -> str:
@@ -291,8 +282,9 @@ def list_risks(result: AuditResult) -> list[Risk]:
     for f in select_demonstrated(result.findings):
         if _is_asked(f, result):
             continue
-        row = Risk(finding=f.id, what=f.title, who=_name_adversary(f), note="certain", severity=f.severity)
-        if (same := facts.setdefault(f.title, row)) is not row:
+        what = name_fact(f.title)
+        row = Risk(finding=f.id, what=what, who=_name_adversary(f), note="certain", severity=f.severity)
+        if (same := facts.setdefault(what, row)) is not row:
             same.also.append(f.id)
     found = [*(r for r in risks if r is not None), *facts.values()]
     waited = {c.id for c in result.cells if c.required}
@@ -321,11 +313,11 @@ def _describe_risk(harm: Harm, result: AuditResult) -> Risk | None:
         what=HARMS[harm],
         who=fmt.join_words(list(dict.fromkeys(fmt.name_observer(x.observer) for x in shown))),
         unit="clients" if harm is Harm.CLIENT_FACT else "people",
-        at_least=q.at_least,
-        at_most=q.at_most,
+        at_least=q.surely_hit,
+        at_most=None if q.at_most is None else max(q.at_most, q.surely_hit),
         people=q.people,
         note="; ".join(filter(None, (note, "more than a stated epsilon allows" if q.is_refuting else ""))),
-        cells=[x.id for x in shown],
+        cells=list(dict.fromkeys(x.id for x in (q, *shown))),
         severity=rate_cell(q),
     )
 
@@ -342,14 +334,14 @@ def _describe_loss(aim: str, result: AuditResult) -> Risk | None:
     return Risk(
         finding=ids[0] if ids else "",
         also=list(dict.fromkeys(ids[1:])),
-        what=fmt.sentence_case(worst.aim.words),
+        what=LOSSES[worst.aim],
         who=who,
         unit="% of answers",
         at_least=round(100 * worst.at_least),
         at_most=None if worst.at_most is None else round(100 * worst.at_most),
         people=100,
         note=f"rule {worst.rule.replace('_', ' ')}",
-        cells=[c.id for c in found],
+        cells=list(dict.fromkeys(c.id for c in (worst, *found))),
         severity=rate_cell(worst),
     )
 
@@ -361,27 +353,3 @@ def _name_adversary(finding: Finding) -> str:
     if finding.threat.conduct != "honest_but_curious":
         return f"a malicious {position}"
     return fmt.name_observer(finding.threat.position)
-
-
-def _list_numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Cell]) -> list[KeyNumber]:
-    """How many people are hit, how many questions are answered, and how many the verdict waits for."""
-    asked = result.cells
-    needed = [c for c in asked if c.required]
-    numbers = []
-    if (most_hit := find_most_hit(result)) is not None:
-        text = f"people are hit at least, by {name_cell(most_hit)}"
-        numbers.append(KeyNumber(shown=f"{most_hit.at_least:,} of {most_hit.people:,}", text=text))
-    elif found:
-        numbers.append(KeyNumber(shown="Not known", text="how many people are hit: no attack counted any"))
-    if asked:
-        numbers += [
-            KeyNumber(
-                shown=f"{sum(c.is_answered for c in asked)} of {len(asked)}", text="questions are answered"
-            ),
-            KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
-        ]
-    bounds = [c for c in needed if isinstance(c, Question) and c.has_limit and c.people]
-    if not found and (worst := max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)):
-        text = f"people could be hit, at most, by {fmt.name_question(worst)}"
-        numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))
-    return numbers

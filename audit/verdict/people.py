@@ -63,6 +63,7 @@ class PeopleBound:
     tested: int
     hits: int
     net: float = 0.0  # hits less those by luck, of everybody if those who were not tested are like the others
+    luck: float | None = None  # share of held-out people it hits; None: nobody was scored
     groups: tuple[GroupBound, ...] = ()
     more: int | None = None  # people to test besides, for a tolerable limit; None: no number would do
     # where everybody was tested: people whom nobody trained on, for a threshold that would make it tolerable
@@ -203,7 +204,7 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     if not people.luck.trials:
         return replace(bare, reason="no held-out person was scored, so that its luck is not known")
     rate = people.luck.hits / people.luck.trials
-    bare = replace(bare, net=max(at_least, total / drawn * (hits - drawn * rate)))
+    bare = replace(bare, net=max(at_least, total / drawn * (hits - drawn * rate)), luck=rate)
     bare = replace(bare, reason=_explain_blindness(people))
 
     def bound(hits: int, tested: int, people_read: int) -> int:

@@ -277,6 +277,9 @@ class _Cell:
             "is_refuting": refuted is not None,
             "findings": [f.id for f in seen] + self._order(worst[0] if worst else ""),
         }
+        if worst:
+            decides = self._bounds[worst]
+            known |= {"hits": decides.hits, "tested": decides.tested, "luck": decides.luck}
         q = q.model_copy(update=known)
         allowed = count_allowed(people, q.tolerable)
         if at_least > allowed or refuted or any(self._is_over(g, g.at_least) for g in groups):
@@ -287,7 +290,9 @@ class _Cell:
             )
             return q.model_copy(update={"state": State.EXPOSED, "why": why})
         if q.at_most is not None and q.at_most <= allowed and not groups:
-            return q.model_copy(update={"state": State.CLEAR, "why": self._describe_clear(q, widest, by_privacy)})
+            why = self._describe_clear(q, widest, by_privacy)
+            earned = self._describe_earned(widest, by_privacy)
+            return q.model_copy(update={"state": State.CLEAR, "why": why, "earned": earned})
         return q.model_copy(update=self._describe_open(q, widest, unlimited))
 
     def _is_panel(self, attack: str, kind: Kind) -> bool:
@@ -371,6 +376,16 @@ class _Cell:
             )
         return "; ".join(dict.fromkeys(r.exact for r in self._reads))
 
+    def _describe_earned(self, widest: tuple[str, Kind] | None, privacy: PrivacyLimit | None) -> str:
+        """Where a limit comes from, in a few words for who signs."""
+        if privacy is not None:
+            return "limited by a verified epsilon"
+        if widest is None:
+            return "what is sent does not depend on anybody's data"
+        b, who = self._bounds[widest], "clients" if self.question.harm is Harm.CLIENT_FACT else "people"
+        tested = f"all {who}" if b.tested == b.people else f"{b.tested:,} {who}"
+        return f"every attack that the policy names, on {tested}"
+
     def _describe_open(
         self, q: Question, widest: tuple[str, Kind] | None, unlimited: Sequence[str]
     ) -> dict[str, object]:
@@ -382,7 +397,8 @@ class _Cell:
             seconds = self._answers.seconds
             first = min(left, key=lambda n: (seconds.get(n, math.inf), n), default="")
             why = self._describe_lacking("there is no limit, since the panel lacks ")
-            return {"why": f"{why}{ends}", "next_attack": first, "seconds": seconds.get(first)}
+            known = {"next_attack": first, "seconds": seconds.get(first)}
+            return {"why": f"{why}{ends}", **known, "is_untestable": any(not x.name for x in self.lacking)}
         if unlimited:
             return {"why": f"there is no limit: {'; '.join(unlimited)}{ends}"}
         if q.groups:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks import stats
 from fedaudit.audit.case.clock import BY_TIME
 from fedaudit.audit.verdict.decision import list_exposed, rate_cell
+from fedaudit.audit.verdict.page import count_people
 from fedaudit.audit.verdict.ranking import Standing, place_word, rank
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
@@ -168,6 +169,7 @@ def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative
     limits = {q.id: q for q in result.questions}
     asked = [limits[q.id] for q in list_exposed(main.questions) if q.id in limits]
     at_most = None if any(q.at_most is None for q in asked) else max((q.at_most or 0 for q in asked), default=0)
+    people = count_people(result)
     row = Alternative(
         name=option.name,
         protections=result.scope.protections,
@@ -177,6 +179,8 @@ def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative
         asked=len(result.cells),
         at_most=at_most,
         people=max((q.people for q in result.questions), default=0),
+        surely_hit=people.at_least,
+        limit=people.at_most,
         unanswered=[
             fmt.name_question(answered[e.cell]) for e in cells if e.state == "open" and e.cell in answered
         ],

@@ -1,8 +1,8 @@
 """PDF: A4, tagged (PDF/UA-1) and archivable (PDF/A-2b), set by typst.
 
 All text reaches typst as a JSON file beside the template, never as typst markup, so nothing in a
-result can be read as a command. Fonts: Libertinus Serif and DejaVu Sans Mono, which typst carries,
-and matplotlib's DejaVu Sans for signs that they lack; a machine's own fonts are never used.
+result can be read as a command. Fonts: Audit Sans, which is ours (reports/typeset.py), DejaVu Sans Mono, which
+typst carries, and matplotlib's DejaVu Sans for signs that they lack; a machine's own fonts are never used.
 """
 
 import dataclasses
@@ -21,10 +21,11 @@ from fedaudit.reports.document import Document, ReportError
 from fedaudit.reports.format import SEVERITIES
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
+from fedaudit.reports.page import FILLS, LABELS, MOST_FACES, SIGNATURES, Page, PageHarm
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Figure, Gallery
 from fedaudit.reports.section import (
-    Banner,
+    AnswerPage,
     Blanks,
     Block,
     Bullets,
@@ -32,10 +33,10 @@ from fedaudit.reports.section import (
     Cell,
     Chart,
     Code,
+    DecisionPage,
     Folded,
     Heading,
     KeyValues,
-    Numbers,
     Paragraph,
     Pictures,
     Sentences,
@@ -49,6 +50,7 @@ from fedaudit.reports.typeset import (
     breakable,
     column_widths,
     font_folder,
+    own_fonts,
     printable,
 )
 
@@ -87,14 +89,20 @@ def _set(document: Document, **options: Any) -> Any:
         "date": document.date,
         "time": document.created.timetuple()[:6],
         "policy": _policy(document),
+        "scope": document.result.decision.page.scope if document.result.decision else "",
+        "foot": document.foot,
         "anchors": _anchors(document),
+        "page-labels": LABELS,
+        "letters": {c.card.title: document.find_letter(c.card.title) for c in document.appendices},
+        "page-fills": FILLS,
+        "page-signatures": SIGNATURES,
         "labels": {s.value: label for s, label in SEVERITIES.items()},
         "chapters": chapters,
     }
     template = importlib.resources.files("fedaudit.reports") / "templates" / "report.typ"
     files["report.typ"] = template.read_bytes()
     files["document.json"] = json.dumps(printable(content)).encode()
-    fonts = typst.Fonts(include_system_fonts=False, font_paths=[font_folder()])
+    fonts = typst.Fonts(include_system_fonts=False, font_paths=[str(own_fonts()), font_folder()])
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             Path(folder, name).write_bytes(text)
@@ -132,10 +140,17 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
                 "columns": column_widths(block),
                 "breakable": len(rows) > 6 or sum(len(words(c)) for row in block.rows for c in row) > 1500,
             }
-        case Banner(title=title, text=text, tone=tone):
-            return {"kind": kind, "title": title, "text": breakable(text, LONG_WORD), "tone": tone}
-        case Numbers(items=items):
-            return {"kind": kind, "items": [[breakable(a), breakable(b)] for a, b in items]}
+        case DecisionPage():
+            return {
+                "kind": kind,
+                "word": block.word,
+                "tone": block.tone,
+                "stated": {k: [breakable(line) for line in lines] for k, lines in block.stated.items()},
+                "page": _page(block.page),
+                "faces": _faces(block, files),
+            }
+        case AnswerPage(page=page):
+            return {"kind": kind, "page": _page(page)}
         case Blanks(items=items):
             return {"kind": kind, "items": items}
         case Folded():
@@ -177,6 +192,34 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
             assert_never(block)
 
 
+def _page(page: Page) -> dict[str, Any]:
+    """The page as it is stored, with the words that follow from its numbers."""
+
+    def harm(h: PageHarm) -> dict[str, Any]:
+        told = {name: getattr(h, name) for name in ("fill", "grade", "instead", "least", "most", "success")}
+        return h.model_dump() | told | {"what": breakable(h.what, LONG_WORD), "note": breakable(h.note)}
+
+    return page.model_dump() | {
+        "emphasis": page.emphasis,
+        "units": page.units,
+        "marks": page.choose_marks(),
+        "harms": [harm(h) for h in page.harms],
+        "bounded": [harm(h) for h in page.bounded],
+        "options": [o.model_dump() | {"least": o.least, "most": o.most} for o in page.options],
+        "answers": [a.model_dump() | {"spans": _spans(a.answer)} for a in page.answers],
+    }
+
+
+def _faces(block: DecisionPage, files: dict[str, bytes]) -> list[dict[str, Any]]:
+    """Rows of the strip of pictures."""
+    if block.gallery is None or block.page.pictures is None:
+        return []
+    return [
+        {"name": name, "files": [_add(files, enlarge(p), "png") for p in block.gallery.rows[row][:MOST_FACES]]}
+        for name, row in block.page.pictures.rows.items()
+    ]
+
+
 def _unfold(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         if not isinstance(block, Folded):
@@ -193,7 +236,6 @@ def _cell(cell: str | Cell) -> str | dict[str, Any]:
         "text": breakable(cell.text, names=LONG_NAME),
         "bars": [{"share": b.share, "text": b.text} for b in cell.bars],
         "note": breakable(cell.note),
-        "links": [[name, breakable(name)] for name in cell.links],
         "badge": cell.badge,
         "tint": cell.tint,
         "ring": cell.ring,

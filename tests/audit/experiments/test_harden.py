@@ -98,7 +98,7 @@ def test_whatever_was_run_whole_the_exit_code_is_that_of_its_decision(word: Word
     assert conclude(base).word is Word.NOT_READY
     alone = conclude(candidate("as audited", word=word))
     assert alone.word is word and alone.sufficient is None and "nothing to mend" in alone.sentence
-    assert (f'The verdict is "{word.short}".' in alone.sentence) == (word.exit_code != 0)
+    assert (f'The verdict is "{word.words}".' in alone.sentence) == (word.exit_code != 0)
 
 
 def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -> None:

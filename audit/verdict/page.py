@@ -1,0 +1,509 @@
+"""The pages one signs, from the questions, the harms and the options: every sentence and number of theirs.
+
+The first number is of people; "at least" is L and "at most" is U, never an estimate. A sentence reassures only
+where a question is clear. No id, no rule and no key of a config stands here: appendices have them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from fedaudit.attacks import stats
+from fedaudit.audit.verdict.answers import answer_signer, define_words
+from fedaudit.fl.threats.threat import Aim, Harm
+from fedaudit.reports import format as fmt
+from fedaudit.reports.decision import Risk, Word
+from fedaudit.reports.page import (
+    MOST_FACES,
+    Coverage,
+    Fill,
+    Mark,
+    Odds,
+    Page,
+    PageHarm,
+    PageOption,
+    People,
+    ReaderRow,
+    Strip,
+)
+from fedaudit.reports.questions import Cell, Question, RuleQuestion, State
+from fedaudit.reports.result import Alternative, AuditResult, Gallery, HarmEffect, Severity
+
+MOST_HARMS = 8  # with a row of their own
+MOST_ROWS = 9  # of harms and of clear questions
+MOST_OPTIONS = 3  # measured ones
+LONGEST_WHAT, LONGEST_FACT, LONGEST_NAME, LONGEST_DOING = 62, 96, 26, 46  # signs that a row holds
+# Rows of a gallery that are of the person, of what the attacker made, and of who saw no message
+ORIGINALS = ("original (a member)", "original")
+MADE = ("reconstruction", "condensed")
+GUESSES = ("class mean", "class mean of auxiliary data")
+PICKS = "lookup"  # the attack that draws nothing: it picks of its own images
+# What a reader does, after its name
+HARMS = {
+    Harm.RECORD: "Finds a person's record in a message",
+    Harm.RECONSTRUCTION: "Rebuilds a record that names its person",
+    Harm.MEMBERSHIP: "Recognises a person as training data",
+    Harm.DIFFUSE: "Guesses who took part, better than by chance",
+    Harm.ATTRIBUTE: "Learns a fact about a person or a small group",
+    Harm.CLIENT_FACT: "Learns facts about a client's data",
+    Harm.LINKAGE: "Traces a person to a client",
+}
+LOSSES = {
+    Aim.AVAILABILITY: "Make answers wrong",
+    Aim.TARGETED: "Make answers on one class wrong",
+    Aim.BACKDOOR: "Plant a trigger that gets their answer",
+    Aim.INTEGRITY: "Make answers wrong by false claims",
+    Aim.DROPOUT: "Cost answers by staying away",
+}
+# What counts as hit, beside each harm of a row
+NOTES = {
+    Harm.RECORD: "a value that only this person's data explain",
+    Harm.RECONSTRUCTION: "nearer to this person than to anybody else",
+    Harm.MEMBERSHIP: "one false alarm in a hundred people",
+    Harm.DIFFUSE: "one false alarm in ten people",
+    Harm.ATTRIBUTE: "of one person, or of fewer than five",
+    Harm.CLIENT_FACT: "classes, shares or numbers of examples",
+    Harm.LINKAGE: "names the right one of all clients",
+}
+HEADS = {
+    Harm.RECORD: "exact record",
+    Harm.RECONSTRUCTION: "record rebuilt",
+    Harm.MEMBERSHIP: "who took part",
+    Harm.DIFFUSE: "likely part",
+    Harm.ATTRIBUTE: "personal fact",
+    Harm.CLIENT_FACT: "client fact",
+    Harm.LINKAGE: "link to client",
+}
+CERTAIN = "Seen or proved"  # whose rows are findings, not attacks on people
+
+
+def write_page(
+    result: AuditResult, word: Word, rule: str, risks: Sequence[Risk], left: Sequence[Cell], bar: str
+) -> Page:
+    """Both pages of an audit whose word, harms and missing answers are known."""
+    harms = [_write_harm(r, result) for r in risks]
+    shown, rest = harms[:MOST_HARMS], harms[MOST_HARMS:]
+    people = count_people(result, harms)
+    severities = [h.severity for h in harms]
+    return Page(
+        sentence=_write_sentence(word, rule, result, harms, people, left),
+        people=people,
+        scope=_describe_scope(result),
+        harms=shown,
+        summary=_summarise(harms),
+        strip=[(s.value, severities.count(s)) for s in Severity if s in severities],
+        more=f"and {len(rest):,} more, at most {rest[0].severity}" if rest else "",
+        bar=_describe_bar(bar),
+        bounded=_list_clear(result)[: max(1, MOST_ROWS - len(shown))],
+        pictures=_choose_pictures(result),
+        coverage=_count_states(result.cells),
+        options=_list_options(result, word, shown, people),
+        recommendation=_recommend(result, shown),
+        against=_describe_exception(word),
+        answers=answer_signer(result, word, left),
+        columns=[HEADS[h] for h in _list_columns(result)],
+        readers=_tabulate_readers(result, risks),
+        words=define_words(result),
+    )
+
+
+def count_people(result: AuditResult, harms: Iterable[PageHarm] = ()) -> People:
+    """How many people are hit at least, at any harm, and at most, at each that the policy asks about."""
+    asked = [q for q in result.questions if q.harm is not Harm.CLIENT_FACT]
+    least = max([0, *(q.surely_hit for q in asked), *(h.at_least for h in harms if h.unit == "people")])
+    needed = [q for q in asked if q.required]
+    is_limited = bool(needed) and all(q.at_most is not None for q in needed)
+    most = max([least, *(q.at_most or 0 for q in needed)]) if is_limited else None
+    return People(at_least=least, at_most=most, of=max((q.people for q in asked), default=0))
+
+
+def _describe_scope(result: AuditResult) -> str:
+    s = result.scope
+    parts = [s.method, fmt.plural(s.clients, "client"), fmt.plural(s.rounds, "round"), f"model {_plain(s.model)}"]
+    return ", ".join(p for p in parts if p)
+
+
+def name_fact(title: str) -> str:
+    """What was seen or proved, in the words of a row: the end of a title that is too long for one."""
+    end = title.rpartition(": ")[2]
+    is_long = len(title) > LONGEST_WHAT and len(end.split()) > 3
+    return fmt.shorten(_plain(fmt.sentence_case(end if is_long else title)), LONGEST_FACT)
+
+
+def _plain(text: str) -> str:
+    """Without marks and underscores, which are names of settings, kinds and attacks."""
+    return text.replace("`", "").replace("_", " ")
+
+
+def _write_sentence(
+    word: Word, rule: str, result: AuditResult, harms: Sequence[PageHarm], people: People, left: Sequence[Cell]
+) -> str:
+    """The one sentence of the banner."""
+    needed = sum(c.required for c in result.cells)
+    missing = (
+        f"{len(left):,} of {fmt.plural(needed, 'required answer')} {'is' if len(left) == 1 else 'are'} missing"
+    )
+    ends = {
+        Word.NOT_READY: "the policy forbids deployment",
+        Word.CANNOT_TELL: missing if left else "no required question was asked",
+        Word.WITH_CONDITIONS: "what page 1 lists must be treated, or accepted in writing",
+        Word.READY: "the policy tolerates that",
+    }
+    end = ends[word]
+    if rule == "required":
+        end = "a requirement of the reviewer is not met"
+    if people.at_least:
+        worst = max((h for h in harms if h.unit == "people"), key=lambda h: h.at_least, default=None)
+        to = f" to {_put_inside(worst.reader)}" if worst else ""
+        return f"At least {people.at_least:,} of {people.of:,} people are exposed{to}, and {end}."
+    if word in (Word.READY, Word.WITH_CONDITIONS) and people.at_most is not None and people.of:
+        return f"At most {people.at_most:,} of {people.of:,} people are exposed to what was tested, and {end}."
+    lost = [h for h in harms if h.unit == "answers"]
+    if lost and word is Word.NOT_READY:
+        return f"{lost[0].reader} cost the model at least {lost[0].least} of its answers, and {end}."
+    if word is Word.NOT_READY:
+        return (
+            f"What is stated of the federation does not hold, and {end}." if not harms else _blame(harms[0], end)
+        )
+    if word is Word.CANNOT_TELL and people.of:
+        return f"It could be all {people.of:,} people: {end}."
+    return f"{fmt.sentence_case(end)}."
+
+
+def _blame(worst: PageHarm, end: str) -> str:
+    return f"{worst.what.rstrip('.')}, and {end}."
+
+
+def _put_inside(reader: str) -> str:
+    return f"{reader[:1].lower()}{reader[1:]}"
+
+
+def _summarise(harms: Sequence[PageHarm]) -> str:
+    """How many harms were shown, and by whom where that is one reader."""
+    if not harms:
+        return ""
+    readers = list(dict.fromkeys(_put_inside(h.reader) for h in harms if h.reader != CERTAIN))
+    by = (
+        f", {'all ' if len(harms) > 1 else ''}by {readers[0]}"
+        if len(readers) == 1 and all(h.reader != CERTAIN for h in harms)
+        else ""
+    )
+    return f"{fmt.plural(len(harms), 'harm')}{by}"
+
+
+def _describe_bar(bar: str) -> str:
+    if not bar:
+        return ""
+    return f"{fmt.sentence_case(bar)}{'' if bar == Severity.CRITICAL else ' or worse'} forbids deployment."
+
+
+# --- rows of harms -----------------------------------------------------------------------------------
+
+
+def _write_harm(risk: Risk, result: AuditResult) -> PageHarm:
+    """A row, by the reader who can do most; who else can is in its note."""
+    cells = {c.id: c for c in result.cells}
+    shown = [cells[c] for c in risk.cells if c in cells]
+    units = {"people": "people", "clients": "clients", "% of answers": "answers"}
+    row = PageHarm(
+        reader=CERTAIN,
+        what=risk.what,
+        unit=units.get(risk.unit, ""),  # type: ignore[arg-type]
+        at_least=risk.at_least,
+        at_most=risk.at_most,
+        of=risk.people,
+        severity=risk.severity,
+    )
+    if not shown:
+        return row.model_copy(update={"note": _plain(f"by {risk.who}" if risk.who else "")})
+    first = shown[0]
+    if isinstance(first, RuleQuestion):
+        is_absent = first.aim is Aim.DROPOUT
+        share = f"{fmt.percent(first.malicious)} of clients" if first.malicious else ""
+        note = ", ".join(filter(None, (share, _plain(f"rule {first.rule}") if not is_absent else "")))
+        reader = "Absent clients" if is_absent else "Malicious clients"
+        return row.model_copy(update={"reader": reader, "note": note})
+    assert isinstance(first, Question)
+    others = list(dict.fromkeys(fmt.name_observer(c.observer) for c in shown[1:] if isinstance(c, Question)))
+    return row.model_copy(
+        update={
+            "reader": fmt.sentence_case(fmt.name_observer(first.observer)),
+            "note": _note(first, others),
+            "odds": _measure_odds(first),
+        }
+    )
+
+
+def _note(q: Question, others: Sequence[str]) -> str:
+    """Where or how it was shown, in at most ten words."""
+    if q.groups and q.surely_hit > q.at_least:
+        return _cut_words(f"in {q.groups[0].name}", 10)
+    text = NOTES[q.harm]
+    if q.harm is Harm.CLIENT_FACT:
+        text = f"of at least {q.at_least:,} of {q.people:,}: {text}"
+    also = f"{text}; {others[0]} too" if len(others) == 1 else f"{text}; others too" if others else text
+    return also if len(also.split()) <= 10 else text
+
+
+def _measure_odds(q: Question) -> Odds | None:
+    """How often the attack that decides hits somebody, beside what it hits by luck."""
+    if not q.tested or q.luck is None:
+        return None
+    low, high = stats.wilson(q.hits, q.tested)
+    return Odds(value=q.hits / q.tested, low=low, high=high, guess=q.luck)
+
+
+def _cut_words(text: str, most: int) -> str:
+    words = text.split()
+    return text if len(words) <= most else f"{' '.join(words[:most])} …"
+
+
+def _list_clear(result: AuditResult) -> list[PageHarm]:
+    """Clear questions, one row a harm, by the readers for whom it is clear, with the largest of their limits."""
+    rows = []
+    for harm in Harm:
+        clear = [q for q in result.questions if q.harm is harm and q.state is State.CLEAR]
+        if not clear:
+            continue
+        q = max(clear, key=lambda q: q.at_most or 0)
+        who = [fmt.name_observer(x.observer) for x in clear]
+        rows.append(
+            PageHarm(
+                reader=fmt.sentence_case(fmt.join_words(list(dict.fromkeys(who)))),
+                what=HARMS[harm],
+                note=q.earned,
+                unit="clients" if harm is Harm.CLIENT_FACT else "people",
+                at_most=q.at_most,
+                of=q.people,
+                at_least=q.surely_hit,
+            )
+        )
+    return rows
+
+
+# --- questions ---------------------------------------------------------------------------------------
+
+
+def find_fill(cell: Cell) -> Fill:
+    """How a question stands, as the pages draw it."""
+    if cell.state is State.EXPOSED:
+        return "exposed"
+    if cell.state is State.CLEAR:
+        return "clear"
+    return "cannot" if isinstance(cell, Question) and cell.is_untestable else "open"
+
+
+def _count_states(cells: Sequence[Cell]) -> Coverage:
+    fills = [find_fill(c) for c in cells]
+    needed = [find_fill(c) for c in cells if c.required]
+    states: tuple[Fill, ...] = ("exposed", "clear", "open", "cannot")
+    missing = sum(c.is_open for c in cells)
+    lack = "none is missing" if not missing else f"{missing:,} {'is' if missing == 1 else 'are'} missing"
+    return Coverage(
+        title=f"{fmt.plural(len(cells), 'question')}, and what is known",
+        states={s: fills.count(s) for s in states},
+        required={s: needed.count(s) for s in states},
+        text=f"The policy requires {fmt.plural(len(needed), 'answer')}; {lack}."
+        if cells
+        else "Nothing was asked.",
+    )
+
+
+def _list_columns(result: AuditResult) -> list[Harm]:
+    return [h for h in Harm if any(q.harm is h for q in result.questions)]
+
+
+def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[ReaderRow]:
+    numbers = {c: n for n, r in enumerate(risks[:MOST_HARMS], 1) for c in r.cells}
+    words = {"clear": "clear", "open": "open", "cannot": "cannot test"}
+    rows = []
+    for observer in dict.fromkeys(q.observer for q in result.questions):
+        own = {q.harm: q for q in result.questions if q.observer == observer}
+        cells: list[tuple[Fill | str, str]] = []
+        for harm in _list_columns(result):
+            if (q := own.get(harm)) is None:
+                cells.append(("", "not a question"))
+                continue
+            fill = find_fill(q)
+            at = f": {numbers[q.id]}" if q.id in numbers else ""
+            cells.append((fill, f"exposed{at}" if fill == "exposed" else words[fill]))
+        rows.append(ReaderRow(reader=fmt.sentence_case(fmt.name_observer(observer)), cells=cells))  # type: ignore[arg-type]
+    return rows
+
+
+# --- options -----------------------------------------------------------------------------------------
+
+
+def _list_options(result: AuditResult, word: Word, harms: Sequence[PageHarm], people: People) -> list[PageOption]:
+    """The run as it is, then what was measured of options, the best first; else remedies that nobody measured."""
+    measured = result.alternatives
+    base = measured[0] if measured else None
+    rows = [
+        PageOption(
+            letter="0",
+            name="As it is",
+            what=_cut_option(base.protections if base else result.scope.protections) or "no protection",
+            marks=[Mark(state="left", severity=h.severity) for h in harms],
+            word=word.words.lower(),
+            **people.model_dump(),
+            accuracy=_describe_accuracy(base, result),
+            traffic=_describe_traffic(base),
+        )
+    ]
+    ranked = rank_options(measured)[:MOST_OPTIONS]
+    for letter, option in zip("ABC", ranked, strict=False):
+        new = max((e.severity for e in option.effects if e.state == "new"), key=lambda s: s.rank, default=None)
+        rows.append(
+            PageOption(
+                letter=letter,
+                name=fmt.shorten(
+                    fmt.sentence_case(option.name.replace("-", " ").replace("_", " ")), LONGEST_NAME
+                ),
+                what=_cut_option([*option.protections, *option.settings]),
+                marks=[_mark(h, option.effects) for h in harms],
+                new=new.value if new else "",
+                word=option.word.words.lower() if option.word and option.finished else "",
+                at_least=option.surely_hit,
+                at_most=option.limit,
+                of=option.people,
+                accuracy=_describe_change(option),
+                traffic=_describe_traffic(option),
+                recommended=option.recommended,
+            )
+        )
+    if not ranked:
+        for letter, remedy in zip("AB", _list_remedies(result), strict=False):
+            marks = [Mark(state="untested") for _ in harms]
+            rows.append(PageOption(letter=letter, name="Not measured", what=remedy, marks=marks))
+    return rows
+
+
+def rank_options(rows: Sequence[Alternative]) -> list[Alternative]:
+    """The options without the audited run, the best first."""
+    return sorted(rows[1:], key=lambda r: r.place)
+
+
+def _mark(harm: PageHarm, effects: Sequence[HarmEffect]) -> Mark:
+    """What an option does to a harm: it is stopped only where every question that shows it is clear."""
+    effect = next((e for e in effects if e.what == harm.what and e.state != "new"), None)
+    if effect is None or effect.state == "open":
+        return Mark(state="untested")
+    if effect.state == "stopped":
+        return Mark(state="stopped")
+    change = effect.severity.rank - Severity(harm.severity).rank
+    state = "reduced" if change < 0 else "worse" if change > 0 else "left"
+    return Mark(state=state, severity=effect.severity)  # type: ignore[arg-type]
+
+
+def _cut_option(parts: Sequence[str]) -> str:
+    """What an option is, in as many whole parts as a row holds."""
+    text = _plain("; ".join(parts))
+    head = re.split(r"[;:,(] ?", text)[0]
+    return text if len(text) <= LONGEST_DOING else fmt.shorten(head, LONGEST_DOING)
+
+
+def _describe_accuracy(row: Alternative | None, result: AuditResult) -> str:
+    value = row.accuracy if row else result.summary_metrics.get("accuracy_final")
+    return "" if value is None else fmt.percent(value)
+
+
+def _describe_change(row: Alternative) -> str:
+    """Points of accuracy that it changes, and at worst."""
+    if row.accuracy_change is None:
+        return "not measured"
+    around = row.accuracy_change_interval
+    worst = f" ({_sign(around[0])})" if around else ""
+    return f"{_sign(row.accuracy_change)}{worst}"
+
+
+def _sign(change: float) -> str:
+    text = f"{100 * change:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def _describe_traffic(row: Alternative | None) -> str:
+    """What all parties sent, both ways; empty where that was not measured."""
+    ways = [row.measures.get(f"bytes_{way}") for way in ("up", "down")] if row else [None]
+    return "" if None in ways else fmt.volume(round(sum(w for w in ways if w is not None)))
+
+
+def _list_remedies(result: AuditResult) -> list[str]:
+    """What the demonstrated findings ask for, worst first, each once."""
+    found = [f for f in result.findings if f.is_demonstrated and f.remedy]
+    texts = dict.fromkeys(fmt.sentence_case(_plain(f.remedy.split(". ")[0].rstrip("."))) for f in found)
+    return [fmt.shorten(re.split(r"[;:(,] ?", t)[0], LONGEST_DOING) for t in texts]
+
+
+def _recommend(result: AuditResult, harms: Sequence[PageHarm]) -> str:
+    """One sentence: which option, or why none."""
+    ranked = rank_options(result.alternatives)[:MOST_OPTIONS]
+    letters = dict(zip((r.name for r in ranked), "ABC", strict=False))
+    if chosen := next((r for r in ranked if r.recommended), None):
+        told = f"its own audit says {chosen.word.words.lower()}" if chosen.word else ""
+        if chosen.word in (Word.NOT_READY, Word.CANNOT_TELL, None):
+            told = "its limit lies below what is hit without it"
+        return f"We recommend {letters[chosen.name]}: {told}."
+    if not ranked:
+        return "We recommend nothing: no option was measured."
+    reasons: dict[str, list[str]] = {}
+    for option in ranked:
+        reasons.setdefault(_explain_refusal(option, harms), []).append(letters[option.name])
+    parts = []
+    for reason, who in reasons.items():
+        verb, rest = reason.split(" ", 1)
+        parts.append(f"{fmt.join_words(who)} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
+    return f"We recommend none of these: {fmt.join_words(parts)}."
+
+
+def _to_plural(verb: str) -> str:
+    return {"was": "were", "has": "have"}.get(verb, verb.removesuffix("s"))
+
+
+def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> str:
+    """Why an option is not recommended, as a verb phrase."""
+    if not option.finished or option.word is None:
+        return "was not run to the end"
+    marks = [_mark(h, option.effects) for h in harms]
+    if untested := sum(m.state == "untested" for m in marks):
+        return f"leaves {untested} of {fmt.plural(len(harms), 'harm')} untested"
+    shown = [Severity(m.severity) for m in marks if m.severity]
+    worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
+    if option.word is Word.NOT_READY and worst.rank:
+        return f"leaves harms rated {worst}"
+    if option.unanswered:
+        return "leaves questions open that this audit answers"
+    return "has no gain that was shown at a tolerable cost"
+
+
+def _describe_exception(word: Word) -> str:
+    against = " against the policy" if word in (Word.NOT_READY, Word.CANNOT_TELL) else ""
+    return f"To deploy option 0{against}:"
+
+
+# --- pictures ----------------------------------------------------------------------------------------
+
+
+def _choose_pictures(result: AuditResult) -> Strip | None:
+    """The gallery of the worst attack whose people may be seen: them, what the attacker made, and a guess."""
+    shown = {f.id: f.severity.rank for f in result.findings if f.severity.rank}
+    found = [(n, g) for n, g in enumerate(result.galleries) if g.finding in shown and _find_row(g, ORIGINALS)]
+    if not found:
+        return None
+    number, gallery = max(found, key=lambda e: (shown[e[1].finding], -e[0]))
+    made, guess = _find_row(gallery, MADE), _find_row(gallery, GUESSES)
+    if not made:
+        return None
+    is_match = gallery.finding == PICKS
+    names = {"original": _find_row(gallery, ORIGINALS), "match" if is_match else "redrawn": made, "guess": guess}
+    many = min(MOST_FACES, len(gallery.rows[made]))
+    people = {1: "One person", 8: "Eight people"}.get(many, f"{many} people")
+    by = "the nearest image that the attacker owned" if is_match else "what the attacker made of messages"
+    return Strip(
+        title=f"{people}, and the attacker's best {'match' if is_match else 'drawing'}",
+        gallery=number,
+        rows={k: v for k, v in names.items() if v},
+        caption=f"{'Match' if is_match else 'Redrawn'}: {by}. Guess: the average of the class.",
+    )
+
+
+def _find_row(gallery: Gallery, names: Sequence[str]) -> str:
+    return next((n for n in names if n in gallery.rows), "")
