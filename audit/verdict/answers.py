@@ -3,6 +3,7 @@
 No answer repeats a number of page 1, names an attack or a kind, or reassures but from a clear question.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from fedaudit.attacks import stats
@@ -19,22 +20,22 @@ from fedaudit.reports.result import AuditResult, Finding, Outcome
 MOST_NAMES = 3  # of one answer
 MOST_WORDS = 40  # of an answer
 MOST_DEFINED = 12
-EVIDENCE, ASKED, SCOPE, SEEN = "Evidence by harm", "Questions and answers", "What was audited", "Who saw what"
+EVIDENCE, ASKED, SCOPE, SEEN = "Evidence by finding", "Questions and answers", "What was audited", "Who saw what"
 LAW = "This report informs an impact assessment (GDPR Article 35(7)); it decides nothing."
 # Words of the pages, one line each; those that a run uses
 WORDS = {
-    "At least": "people hit beyond luck, at 95 % confidence",
-    "At most": "the same from above, by every attack of the policy",
+    "At least": "people hit beyond luck, 95 % sure",
+    "At most": "the same from above, by the policy's attacks",
     "Exposed": "hit because their data were in",
-    "Clear": "a limit is known, and the policy tolerates it",
-    "Open": "neither exposed nor clear: nothing is known",
-    "Cannot test": "fedaudit has no attack on something that is read",
+    "Clear": "limit known and tolerated by the policy",
+    "Open": "neither exposed nor clear",
+    "Cannot test": "no attack exists on what is read",
     "Client": "organisation or device with data of its own",
     "Class": "category of examples: a digit, a diagnosis",
     "Guessing": "success without having seen a message",
     "Prototype": "average of a client's features, by class",
-    "Severity": "how far beyond what the policy tolerates",
-    "Epsilon": "mathematical limit on what anybody can learn",
+    "Severity": "how far beyond what is tolerated",
+    "Epsilon": "a mathematical limit on what is learnt",
     "Untested": "the option's own audit did not answer it",
 }
 
@@ -80,14 +81,28 @@ def _fit(write: Callable[[int], str], most: int) -> str:
     return next((t for n in range(most, 0, -1) if len((t := write(n)).split()) <= MOST_WORDS), write(0))
 
 
+# Words that a shorter answer does without: what each kind is stands in full in the appendix
+SHORTER = (
+    ("one client's ", "its "),
+    (" one client holds", " it holds"),
+    (" one client ", " it "),
+    (" examples are behind each prototype", " of each class"),
+    (" after its local training", ""),
+    (" of each of its classes", " by class"),
+    (" over all uploads", ""),
+    ("'s weights", ""),
+)
+
+
 def _say_who_saw(result: AuditResult) -> str:
     """Every party with what it could read, in words; what single clients sent comes first."""
     seen: dict[str, list[str]] = {}
     for e in sorted(result.exposures, key=lambda e: not e.single_client):
-        what = (e.description or "what is sent").split(": ")[0].split(", and")[0].split("; ")[0]
-        what = what.replace("one client's", "each client's").replace("one client ", "each client ")
-        what = what.replace(" after its local training", "").replace(" of each of its classes", " by class")
-        seen.setdefault(_name_party(e.party), []).append(f"{what[:1].lower()}{what[1:]}")
+        what = re.split(r"[:;,(] ?", e.description or "what is sent")[0].strip()
+        for long, short in SHORTER:
+            what = what.replace(long, short)
+        party = f"{_name_party(e.party)}{', of each client' if e.single_client else ''}"
+        seen.setdefault(party, []).append(f"{what[:1].lower()}{what[1:]}")
     if not seen:
         return "Not known: no message was recorded."
 
@@ -306,11 +321,10 @@ def _describe_privacy(result: AuditResult) -> str:
             "Some messages leave their client" if result.scope.protections else "Every message leaves its client"
         )
         return f"No. {said} without noise, so no epsilon exists."
-    return (
-        f"No: {why[0].replace('_', ' ').rstrip('.')}, so no mathematical limit applies."
-        if why
-        else "No: no bound holds."
+    first = (
+        f"{why[0].replace('_', ' ').rstrip('.')}, so no mathematical limit applies" if why else "no bound holds"
     )
+    return f"No: {first}."
 
 
 def _describe_reach(result: AuditResult) -> str:

@@ -274,7 +274,7 @@ def _describe_ready(result: AuditResult, panel: Panel) -> str:
 def list_risks(result: AuditResult) -> list[Risk]:
     """What was shown: of each harm one row, of each thing that was seen or proved another.
 
-    The worst first; harms that the verdict does not wait for come last.
+    The worst first; of one severity, harms that the verdict does not wait for come last.
     """
     risks = [_describe_risk(harm, result) for harm in Harm]
     risks += [_describe_loss(aim, result) for aim in dict.fromkeys(c.aim for c in result.rule_questions)]
@@ -289,9 +289,9 @@ def list_risks(result: AuditResult) -> list[Risk]:
     found = [*(r for r in risks if r is not None), *facts.values()]
     waited = {c.id for c in result.cells if c.required}
 
-    def weigh(r: Risk) -> tuple[bool, int, float]:
+    def weigh(r: Risk) -> tuple[int, bool, float]:
         is_waited = not r.cells or not waited.isdisjoint(r.cells)
-        return is_waited, Severity(r.severity).rank, r.at_least / max(1, r.people)
+        return Severity(r.severity).rank, is_waited, r.at_least / max(1, r.people)
 
     return sorted(found, key=weigh, reverse=True)
 

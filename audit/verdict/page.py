@@ -31,7 +31,7 @@ from fedaudit.reports.result import Alternative, AuditResult, Gallery, HarmEffec
 MOST_HARMS = 8  # with a row of their own
 MOST_ROWS = 9  # of harms and of clear questions
 MOST_OPTIONS = 3  # measured ones
-LONGEST_WHAT, LONGEST_FACT, LONGEST_NAME, LONGEST_DOING = 62, 96, 26, 46  # signs that a row holds
+LONGEST_WHAT, LONGEST_FACT, LONGEST_NAME, LONGEST_DOING = 62, 96, 24, 58  # signs that a row holds
 # Rows of a gallery that are of the person, of what the attacker made, and of who saw no message
 ORIGINALS = ("original (a member)", "original")
 MADE = ("reconstruction", "condensed")
@@ -40,17 +40,17 @@ PICKS = "lookup"  # the attack that draws nothing: it picks of its own images
 # What a reader does, after its name
 HARMS = {
     Harm.RECORD: "Finds a person's record in a message",
-    Harm.RECONSTRUCTION: "Rebuilds a record that names its person",
+    Harm.RECONSTRUCTION: "Rebuilds a person's record",
     Harm.MEMBERSHIP: "Recognises a person as training data",
-    Harm.DIFFUSE: "Guesses who took part, better than by chance",
-    Harm.ATTRIBUTE: "Learns a fact about a person or a small group",
+    Harm.DIFFUSE: "Guesses who took part",
+    Harm.ATTRIBUTE: "Learns a fact about a person",
     Harm.CLIENT_FACT: "Learns facts about a client's data",
     Harm.LINKAGE: "Traces a person to a client",
 }
 LOSSES = {
     Aim.AVAILABILITY: "Make answers wrong",
     Aim.TARGETED: "Make answers on one class wrong",
-    Aim.BACKDOOR: "Plant a trigger that gets their answer",
+    Aim.BACKDOOR: "Plant a trigger for their own answer",
     Aim.INTEGRITY: "Make answers wrong by false claims",
     Aim.DROPOUT: "Cost answers by staying away",
 }
@@ -61,7 +61,7 @@ NOTES = {
     Harm.MEMBERSHIP: "one false alarm in a hundred people",
     Harm.DIFFUSE: "one false alarm in ten people",
     Harm.ATTRIBUTE: "of one person, or of fewer than five",
-    Harm.CLIENT_FACT: "classes, shares or numbers of examples",
+    Harm.CLIENT_FACT: "which classes, or how many examples",
     Harm.LINKAGE: "names the right one of all clients",
 }
 HEADS = {
@@ -239,7 +239,7 @@ def _note(q: Question, others: Sequence[str]) -> str:
         return _cut_words(f"in {q.groups[0].name}", 10)
     text = NOTES[q.harm]
     if q.harm is Harm.CLIENT_FACT:
-        text = f"of at least {q.at_least:,} of {q.people:,}: {text}"
+        return f"at {q.at_least:,} of {q.people:,} clients at least"
     also = f"{text}; {others[0]} too" if len(others) == 1 else f"{text}; others too" if others else text
     return also if len(also.split()) <= 10 else text
 
@@ -355,10 +355,8 @@ def _list_options(result: AuditResult, word: Word, harms: Sequence[PageHarm], pe
         rows.append(
             PageOption(
                 letter=letter,
-                name=fmt.shorten(
-                    fmt.sentence_case(option.name.replace("-", " ").replace("_", " ")), LONGEST_NAME
-                ),
-                what=_cut_option([*option.protections, *option.settings]),
+                name=_name_option(option),
+                what=_cut_option([*option.protections, *option.settings], _name_option(option)),
                 marks=[_mark(h, option.effects) for h in harms],
                 new=new.value if new else "",
                 word=option.word.words.lower() if option.word and option.finished else "",
@@ -394,11 +392,19 @@ def _mark(harm: PageHarm, effects: Sequence[HarmEffect]) -> Mark:
     return Mark(state=state, severity=effect.severity)  # type: ignore[arg-type]
 
 
-def _cut_option(parts: Sequence[str]) -> str:
-    """What an option is, in as many whole parts as a row holds."""
+def _name_option(option: Alternative) -> str:
+    name = fmt.sentence_case(option.name.replace("-", " ").replace("_", " "))
+    return fmt.shorten(re.sub(r"\bDp\b", "DP", name), LONGEST_NAME)
+
+
+def _cut_option(parts: Sequence[str], name: str = "") -> str:
+    """What an option is, in as many whole clauses as a row holds; its name stands above."""
     text = _plain("; ".join(parts))
-    head = re.split(r"[;:,(] ?", text)[0]
-    return text if len(text) <= LONGEST_DOING else fmt.shorten(head, LONGEST_DOING)
+    if name and text.lower().startswith(f"{name.lower()}: "):
+        text = text[len(name) + 2 :]
+    clauses = re.split(r"(?=[;,] | and | of | by )", text)
+    fitting = ["".join(clauses[:n]) for n in range(len(clauses), 0, -1)]
+    return next((t for t in fitting if len(t) <= LONGEST_DOING), fmt.shorten(text, LONGEST_DOING))
 
 
 def _describe_accuracy(row: Alternative | None, result: AuditResult) -> str:
@@ -450,8 +456,10 @@ def _recommend(result: AuditResult, harms: Sequence[PageHarm]) -> str:
     parts = []
     for reason, who in reasons.items():
         verb, rest = reason.split(" ", 1)
+        if parts:  # "of 6 harms untested" is said once
+            rest = re.sub(r"^(\d+) of \d+ harms untested$", r"\1", rest)
         parts.append(f"{fmt.join_words(who)} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
-    return f"We recommend none of these: {fmt.join_words(parts)}."
+    return f"We recommend none of these: {', and '.join(parts)}."
 
 
 def _to_plural(verb: str) -> str:
@@ -464,7 +472,8 @@ def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> str:
         return "was not run to the end"
     marks = [_mark(h, option.effects) for h in harms]
     if untested := sum(m.state == "untested" for m in marks):
-        return f"leaves {untested} of {fmt.plural(len(harms), 'harm')} untested"
+        some = f"{untested} of {fmt.plural(len(harms), 'harm')}"
+        return f"leaves {'every harm' if untested == len(harms) else some} untested"
     shown = [Severity(m.severity) for m in marks if m.severity]
     worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
     if option.word is Word.NOT_READY and worst.rank:

@@ -6,25 +6,26 @@ charts are inserted as markup. Without a script everything can be read; with it 
 """
 
 import base64
+import functools
 import hashlib
 import html
 import importlib.resources
 import re
-import string
 from typing import ClassVar
 
 import jinja2
 from markupsafe import Markup
 
 from fedaudit.reports import charts
-from fedaudit.reports.document import Document
+from fedaudit.reports.document import LETTERS, Document
 from fedaudit.reports.format import OUTCOMES, SEVERITIES, number
 from fedaudit.reports.gallery import strips
 from fedaudit.reports.markup import spans
+from fedaudit.reports.page import FILLS, LABELS, MOST_FACES, SIGNATURES
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Figure, Outcome
 from fedaudit.reports.section import Cell, Heading, words
-from fedaudit.reports.typeset import LONG_TOKEN
+from fedaudit.reports.typeset import LONG_TOKEN, own_fonts
 
 _IDS = (
     (re.compile(r'\bid="([^"]+)"'), r'id="{prefix}-\1"'),
@@ -40,7 +41,12 @@ _COLOURS = {
     "#e4e4e4": "var(--hair)",
     "#ffffff": "var(--paper)",
 }
-LETTERS = [*string.ascii_uppercase, *(f"A{c}" for c in string.ascii_uppercase)]
+WEIGHTS = (
+    ("Regular", 400, "normal"),
+    ("Semibold", 600, "normal"),
+    ("Bold", 700, "normal"),
+    ("Italic", 400, "italic"),
+)
 
 
 class Html(Renderer):
@@ -54,12 +60,13 @@ class Html(Renderer):
         environment.globals.update(
             spans=spans, strips=strips, severities=SEVERITIES, outcomes=OUTCOMES, letters=LETTERS
         )
+        environment.globals.update(labels=LABELS, fills=FILLS, signatures=SIGNATURES, faces=MOST_FACES)
         environment.filters["kind"] = lambda block: type(block).__name__
         environment.filters["chart"] = inline_chart
         environment.filters["fail"] = _fail
         environment.filters["long"] = _long
         template = environment.from_string((templates / "report.html").read_text("utf-8"))
-        style = Markup((templates / "report.css").read_text("utf-8"))
+        style = Markup(_write_faces() + (templates / "report.css").read_text("utf-8"))
         script = (templates / "report.js").read_text("utf-8")
         linked = {b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading)}
         shown = [
@@ -76,10 +83,23 @@ class Html(Renderer):
         ).encode()
 
 
+@functools.cache
+def _write_faces() -> str:
+    """Our typeface, within the page."""
+    rules = []
+    for name, weight, slant in WEIGHTS:
+        data = base64.b64encode((own_fonts() / f"AuditSans-{name}.ttf").read_bytes()).decode()
+        rules.append(
+            f'@font-face {{ font-family: "Audit Sans"; font-weight: {weight}; font-style: {slant}; '
+            f"src: url(data:font/ttf;base64,{data}) }}\n"
+        )
+    return "".join(rules)
+
+
 def _policy(script: str) -> str:
     """What the page may load: its own style, its own script, images that are in it."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    loads = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    loads = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; script-src 'sha256-{digest}'"
     return f"{loads}; base-uri 'none'; form-action 'none'"
 
 
