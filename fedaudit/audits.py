@@ -77,7 +77,7 @@ class Audit:
         decision = self.result.decision
         if decision is None:
             raise UserError(f"{self.folder} holds no verdict", hint="run it again with this version")
-        return Verdict(decision.word.value, decision.sentence)
+        return Verdict(decision.word.value, decision.page.sentence)
 
     @cached_property
     def findings(self) -> "Table[AuditedFinding]":

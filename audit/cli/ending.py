@@ -1,5 +1,6 @@
 """What `fedaudit run` says last, and what `fedaudit explain` says of one finding: in the words of the report."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,35 +10,62 @@ from fedaudit.audit.cli.app import name_next
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Cell, Question, describe_answered, describe_limits
+from fedaudit.reports.page import Page
+from fedaudit.reports.questions import Cell, Question, describe_limits
 from fedaudit.reports.result import AuditResult, Finding
 
-MOST_OPEN = 6  # questions of one line
+MOST_LINES, WIDTH, INDENT = 12, 79, 12  # of the summary
 MOST_CLAIMS = 20  # unverified, of one attack
 
 
+def summarise(result: AuditResult) -> Iterator[str]:
+    """Page 1 in twelve lines of at most 79 signs, in its own words; nothing without a decision."""
+    if result.decision is None:
+        return
+    page = result.decision.page
+    head = [*_hang(result.decision.word.words.upper(), page.sentence)]
+    end = [*_hang("Questions", _count_questions(page)), *_hang("Decide", page.recommendation)]
+    rows = [(str(n), h) for n, h in enumerate(page.harms, 1)] + [(" ", h) for h in page.bounded]
+    room = MOST_LINES - len(head) - len(end)
+    is_cut = len(rows) > room or bool(page.more)
+    readers = {h.reader for _, h in rows}
+    shown = rows[: room - 1] if is_cut else rows
+    yield from head
+    for number, h in shown:
+        limits = h.instead.split(",")[0] or f"{h.least:>6} to {h.most}"
+        what = h.what if len(readers) == 1 or not h.unit else f"{h.reader}: {h.what[:1].lower()}{h.what[1:]}"
+        yield _cut(f"{number} {h.grade:<9} {limits:<18} {what}")
+    if is_cut:
+        left = len(rows) - len(shown)
+        yield f"  {page.more}" if not left else f"  and {fmt.plural(left, 'more row')} on page 1"
+    yield from end
+
+
+def _count_questions(page: Page) -> str:
+    names = {"cannot": "cannot be tested here"}
+    parts = [f"{n:,} {names.get(state, state)}" for state, n in page.coverage.states.items() if n]
+    return f"{', '.join(parts)}. {page.coverage.text}" if parts else page.coverage.text
+
+
+def _hang(head: str, text: str) -> list[str]:
+    """Text beside its head; further lines below the text."""
+    first = f"{head:<{INDENT - 1}} "
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=" " * INDENT, break_on_hyphens=False
+    )
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 2].rstrip()} …"
+
+
 def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
-    """The verdict, who is exposed, what else forbids a deployment, what is open, options, and what is next."""
-    failing = set[str]()
-    if result.decision:
-        yield result.decision.line
-        failing = set(result.decision.failing)
+    """The summary, where the report is, and the command that tells more of the worst."""
+    yield from summarise(result)
+    failing = set(result.decision.failing) if result.decision else set()
     bad = [f for f in result.findings if f.is_demonstrated and f.id in failing]
     rest = [f for f in result.findings if f.is_demonstrated and f.id not in failing]
     exposed = [c for c in result.cells if c.required and c.is_exposed and not c.accepted]
-    for cell in exposed:
-        yield f"  {cell.state.value:<9} {cell.id}: {describe_limits(cell)}"
-    for finding in bad:
-        yield f"  {finding.severity:<9} {finding.id}: {finding.title}"
-    if rest:
-        yield f"  also shown: {', '.join(f.id for f in rest)}"
-    if left := [c.id for c in result.cells if c.is_open]:
-        more = f" and {len(left) - MOST_OPEN:,} more" if len(left) > MOST_OPEN else ""
-        yield f"  open: {', '.join(left[:MOST_OPEN])}{more}"
-    yield describe_answered(result.cells)
-    for option in result.alternatives[1:]:
-        word = f"{option.word.words}. " if option.word else ""
-        yield f"  option {option.name}: {word}{'Recommended.' if option.recommended else option.why_not}"
     yield f"report: {report}"
     worst = next(iter((*exposed, *bad, *rest)), None)
     yield name_next("explain", worst.id, "--run", folder) if worst else name_next("check", folder)

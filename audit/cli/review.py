@@ -177,9 +177,12 @@ def exit_code(result: "AuditResult") -> int:
 
 
 def _list_verdict(result: "AuditResult") -> list[str]:
-    """The verdict with what it rests on: the worst findings, at or above the bar, one a line."""
+    """The summary, what the verdict rests on, and the findings at or above the bar, one a line."""
+    from fedaudit.audit.cli.ending import summarise
+
     failing = [f for f in result.findings if f.id in result.verdict.failing]
-    return [result.verdict.line, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)]
+    lines = [*summarise(result), f"why: {result.verdict.sentence}"]
+    return [*lines, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)]
 
 
 def _check_seal(run: Path, key: Path | None) -> "Statement | None":

@@ -1,11 +1,13 @@
-"""Markdown: one page for a merge request, with the decision, the policy and a row for each finding."""
+"""Markdown: one page for a merge request, with page 1 in its words, a row for each finding, the policy."""
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
+from fedaudit.reports.decision import DeploymentDecision
 from fedaudit.reports.document import Document
-from fedaudit.reports.format import OUTCOMES, SEVERITIES, name_observer
-from fedaudit.reports.questions import describe_answered, describe_limits
+from fedaudit.reports.format import OUTCOMES, SEVERITIES
+from fedaudit.reports.page import LABELS
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Finding, Outcome
 
@@ -18,19 +20,7 @@ class Markdown(Renderer):
         lines = [
             f"# {_text(result.title)}",
             "",
-            *([f"**{_text(decision.word.words)}**. {_text(decision.sentence)}", ""] if decision else []),
-            _text(result.headline.sentence),
-            "",
-            *([_text(describe_answered(result.cells)), ""] if result.cells else []),
-            "| Question | Read by | State | Limits |",
-            "|---|---|---|---|",
-            *(
-                f"| {_text(q.harm.label)} | {_text(name_observer(q.observer))} | {q.state.value} | "
-                f"{_text(describe_limits(q))} |"
-                for q in result.questions
-                if q.required
-            ),
-            "",
+            *(_write_page(decision) if decision else [_text(result.headline.sentence), ""]),
             "| Severity | Finding | What was found |",
             "|---|---|---|",
             *(
@@ -46,6 +36,28 @@ class Markdown(Renderer):
         if decision and decision.accepted:
             lines += ["", *(f"* Accepted: {_text(k)} ({_text(v)})" for k, v in decision.accepted.items())]
         return ("\n".join(lines) + "\n").encode()
+
+
+def _write_page(decision: DeploymentDecision) -> list[str]:
+    """Page 1 in its own words, and who could learn what of page 2."""
+    page = decision.page
+    lines = [f"**{decision.word.words}**. {_text(page.sentence)}", ""]
+    rows = [(str(n), h) for n, h in enumerate(page.harms, 1)] + [("", h) for h in page.bounded]
+    if rows:
+        lines += ["| | Who | What | At least | At most | |", "|---|---|---|---|---|---|"]
+        for number, h in rows:
+            limits = [h.instead, ""] if h.instead else [f"{h.least} of {h.of:,}" if h.of else h.least, h.most]
+            lines.append(_row([number, h.reader, h.what, *limits, h.grade]))
+        lines += ["", *([_text(page.more), ""] if page.more else [])]
+    if page.readers:
+        lines += [_row([LABELS["readers"], *page.columns]), "|---" * (len(page.columns) + 1) + "|"]
+        lines += [_row([r.reader, *(words for _, words in r.cells)]) for r in page.readers]
+        lines.append("")
+    return [*lines, _text(page.coverage.text), "", _text(page.recommendation), ""]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_text, cells))} |"
 
 
 def _grade(finding: Finding) -> str:
