@@ -60,7 +60,7 @@ class DeploymentDecision(Record):
     rule: str  # of the policy; empty: none held
     sentence: str  # all that the word rests on, at length
     risks: list[Risk]
-    page: Page  # what whoever signs reads
+    page: Page = Field(default_factory=Page)  # what whoever signs reads
     more: str = ""  # what more time would answer, as sentences
     bar: str = ""  # the lowest severity that forbids a deployment; empty: none does
     failing: list[str] = Field(default_factory=list)  # ids of findings at or above the bar, accepted by nobody
@@ -71,4 +71,4 @@ class DeploymentDecision(Record):
     @property
     def line(self) -> str:
         """The verdict in one line."""
-        return f"{self.word.words}. {self.page.sentence}"
+        return f"{self.word.words}. {self.page.sentence or self.sentence}"

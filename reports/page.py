@@ -126,10 +126,10 @@ class PageHarm(People):
 class Coverage(Record):
     """How many questions stand how, and how many of those the policy requires."""
 
-    title: str
-    states: dict[Fill, int]
-    required: dict[Fill, int]
-    text: str
+    title: str = ""
+    states: dict[Fill, int] = Field(default_factory=dict)
+    required: dict[Fill, int] = Field(default_factory=dict)
+    text: str = ""
 
 
 class Mark(Record):
@@ -188,26 +188,26 @@ class ReaderRow(Record):
 
 
 class Page(Record):
-    """Both pages."""
+    """Both pages; without answers those of an audit of an older version, which had none."""
 
-    sentence: str  # of the banner, people first
-    people: People
-    scope: str
-    harms: list[PageHarm]
-    summary: str  # how many harms, by whom
-    strip: list[tuple[str, int]]  # severity and how many harms have it
+    sentence: str = ""  # of the banner, people first
+    people: People = Field(default_factory=People)
+    scope: str = ""
+    harms: list[PageHarm] = Field(default_factory=list)
+    summary: str = ""  # how many harms, by whom
+    strip: list[tuple[str, int]] = Field(default_factory=list)  # severity and how many harms have it
     more: str = ""  # harms that have no row
     bar: str = ""  # what forbids a deployment, as a sentence
-    bounded: list[PageHarm]
+    bounded: list[PageHarm] = Field(default_factory=list)
     pictures: Strip | None = None
-    coverage: Coverage
-    options: list[PageOption]
-    recommendation: str
-    against: str  # how to deploy all the same
-    answers: list[Answer]
-    columns: list[str]  # harms of the table of readers
-    readers: list[ReaderRow]
-    words: dict[str, str]
+    coverage: Coverage = Field(default_factory=Coverage)
+    options: list[PageOption] = Field(default_factory=list)
+    recommendation: str = ""
+    against: str = ""  # how to deploy all the same
+    answers: list[Answer] = Field(default_factory=list)
+    columns: list[str] = Field(default_factory=list)  # harms of the table of readers
+    readers: list[ReaderRow] = Field(default_factory=list)
+    words: dict[str, str] = Field(default_factory=dict)
 
     @property
     def emphasis(self) -> tuple[str, str, str]:
@@ -220,14 +220,12 @@ class Page(Record):
         return "", "", self.sentence
 
     @property
-    def readers_in_order(self) -> list[str]:
-        """Readers of the rows, each once: rows are grouped under them."""
-        return list(dict.fromkeys(h.reader for h in self.harms))
-
-    @property
     def units(self) -> str:
         """What the bars count."""
-        return f"people, of {self.people.of:,}" if self.people.of else "share"
+        units = {h.unit for h in (*self.harms, *self.bounded)}
+        if "people" in units:
+            return f"people, of {self.people.of:,}{', or answers' if 'answers' in units else ''}"
+        return "share of answers" if "answers" in units else ""
 
     def choose_marks(self) -> list[str]:
         """Kinds of marks that stand in the table of options, for its legend."""

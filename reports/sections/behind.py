@@ -8,4 +8,5 @@ class Behind(Section):
     card = Card(title="What stands behind page 1", order=2, front=True, new_page=True)
 
     def build(self, result: AuditResult) -> list[Block]:
-        return [] if result.decision is None else [AnswerPage(page=result.decision.page)]
+        page = result.decision.page if result.decision else None
+        return [AnswerPage(page=page)] if page and page.answers else []

@@ -22,7 +22,7 @@ class Decision(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         decision = result.decision
-        if decision is None:
+        if decision is None or not decision.page.answers:
             return []
         pictures = decision.page.pictures
         return [

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fedaudit.audit.verdict.page import write_page
 from fedaudit.fl.threats.threat import Aim, Harm
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.decision import Answer, DeploymentDecision, KeyNumber, Risk, Word
+from fedaudit.reports.decision import DeploymentDecision, Risk, Word
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.questions import GroupLimits, Question, RuleQuestion, State
 from fedaudit.reports.result import (
@@ -27,7 +28,7 @@ from tests.reports.sample_findings import CLASSES, HOSTILE, MALICIOUS, PUBLIC, S
 
 def result() -> AuditResult:
     """The sample: federated prototypes on digits, one critical finding, one of each other outcome."""
-    return AuditResult(
+    made = AuditResult(
         title="Privacy audit of FedProto on handwritten digits",
         created="2026-03-05T14:07:00Z",
         headline=Headline(
@@ -55,6 +56,15 @@ def result() -> AuditResult:
         policy=_policy(),
         reproduction=_reproduction(),
     )
+    return write_pages(made)
+
+
+def write_pages(made: AuditResult) -> AuditResult:
+    """The same with the pages that follow from it."""
+    d = made.verdict
+    left = [c for c in made.cells if c.is_open]
+    d.page = write_page(made, d.word, d.rule, d.risks, left, d.bar)
+    return made
 
 
 def _decision() -> DeploymentDecision:
@@ -65,16 +75,11 @@ def _decision() -> DeploymentDecision:
         rule="people-exposed",
         sentence="At least 760 of 1,400 people are hit because their data were in: reconstruction by the server; "
         "the policy tolerates 1 %. 2 harms were shown: 1 critical, 1 high; 2 of 7 questions answered.",
-        numbers=[
-            KeyNumber(shown="760 of 1,400", text="people are hit at least, by reconstruction"),
-            KeyNumber(shown="3 of 7", text="questions are answered"),
-            KeyNumber(shown="1 of 1", text=f"of the harms below need nobody but the server {HOSTILE}"),
-        ],
         risks=[
             Risk(
                 finding="upcnn",
                 also=["lira"],
-                what="A person's record is reconstructed, near enough to name the person",
+                what="Rebuilds a person's record",
                 who="the server",
                 unit="people",
                 at_least=760,
@@ -83,9 +88,8 @@ def _decision() -> DeploymentDecision:
                 cells=["reconstruction.server"],
                 severity="critical",
             ),
-            Risk(finding="dp", what="No mathematical limit", note="certain", severity="high"),
+            Risk(finding="dp", what=f"No mathematical limit {HOSTILE}", note="certain", severity="high"),
         ],
-        answers=[Answer(question="Do the attacks work at all?", answer="3 of 3.", where="Evidence by finding")],
     )
 
 
