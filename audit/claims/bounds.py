@@ -4,7 +4,7 @@
 |---|---|---|
 | Gaussian, not sampled, also in trees; one Laplace | closed form | the same |
 | several of Laplace, discrete Laplace, randomised response | PLD | PLD, optimistic grid |
-| Poisson | PLD | lower end of PRV (Gaussian); the chance to be in the first releases; PLD, optimistic grid |
+| Poisson | PLD | PLD, optimistic grid; the chance to be in the first releases |
 | a fixed number: replaced, added, removed | WOR-PLD, replaced | Poisson at that z: all others -C, the target +C |
 | a fixed number: zeroed out | WOR-PLD, replaced; closed form | its own pair, PLD, optimistic grid |
 | shuffled batches, shuffled reports | audit/claims/shuffling.py | the same |
@@ -20,7 +20,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
+from fedaudit.audit.accounting.accountants._engines import choose
 from fedaudit.audit.accounting.accountants.exact import closed_form
 from fedaudit.audit.accounting.terms import Term, drop_sampling, merge_gaussians
 from fedaudit.audit.claims.claim import Claim
@@ -30,6 +30,8 @@ NO_DELTA = "Gaussian noise at delta 0"
 OUT_OF_RANGE = "numbers too large or too small to compute with"
 CELLS, LONGEST_TAIL = 60_000, 9.0  # of a density that is cut into pieces
 MOST_LOSSES, ROUNDED = 1e6, 2e-3  # of one release; the second relative to the bound from above
+LARGEST_COMPOSED = 500.0  # beyond it a loss is composed on no grid
+LEAST_DELTA = 1e-10  # what is lost of the tails is far less
 TAIL = 1e-15
 FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below or a mixture is composed
 
@@ -46,7 +48,7 @@ class Interval(NamedTuple):
 def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
     """What `count` releases cost, at the setting's delta by default; imports dp-accounting, which is slow.
 
-    The lower bound of sampled or tuned releases, which takes torch and time, is left at 0; see certified().
+    The lower bound of sampled or tuned releases, which takes time, is left at 0; see certify().
     """
     delta = claim.delta(s) if delta is None else delta
     if not s.published:
@@ -112,9 +114,8 @@ def certify(claim: Claim, s: Setting, count: int, delta: float | None = None) ->
     below, by = 0.0, ""
     with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
         below, by = _bound_below(one.floor, count, delta, found.upper)
-        if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
-            pair = zeroed_at_least(one.floor, count, delta, found.upper)
-            below, by = max((below, by), (pair, "PLD, optimistic grid"))
+        if one.zeroed and one.floor.mechanism == "gaussian":
+            below, by = max((below, by), _tell_drawn_apart(one.floor, (2.0, 1.0), count, delta, found.upper))
     # engines that contradict each other show nothing
     return found._replace(lower=below, below=by) if below <= found.upper else found
 
@@ -129,26 +130,30 @@ def _bound_below(term: Term, count: int, delta: float, upper: float) -> tuple[fl
         return _compute_optimistic(term, count, delta), "PLD, optimistic grid"
     if not term.sampled:
         return closed_form(merge_gaussians({term: count}), delta), "closed form"
-    if upper < LARGEST_CHECKED:
-        from fedaudit.audit.accounting.accountants import prv  # imports torch
-
-        with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
-            return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
-    return taken_part(term, count, delta), "the chance to be in the first releases"
+    return max(
+        _tell_drawn_apart(term, (1.0, 0.0), count, delta, upper),
+        (taken_part(term, count, delta), "the chance to be in the first releases"),
+    )
 
 
-def zeroed_at_least(term: Term, count: int, delta: float, upper: float) -> float:
-    """A fixed number is drawn, and a unit that may send up to one is zeroed out: all others send -1, it sends 1.
+def _tell_drawn_apart(
+    term: Term, sums: tuple[float, float], count: int, delta: float, upper: float
+) -> tuple[float, str]:
+    """What telling a unit that is drawn from one that is not costs at least, and how it was computed.
 
-    With it a release is a mixture of N(0) and N(2), without it of N(0) and N(1), of weights 1 - q and q. Telling
-    cells of the outcome apart, and rounding losses down, shows no more than the outcome itself.
+    `sums` are those of a draw that has the unit, and of the same draw without it: 1 and 0 where all others send
+    zeros. Where a fixed number is drawn, a unit that may send up to 1 is zeroed out and all others send -1, they are
+    2 and 1. Else a release is N(0): telling cells of the outcome apart, and rounding losses down, shows no more
+    than the outcome itself.
     """
+    if delta <= LEAST_DELTA or upper > LARGEST_COMPOSED:
+        return 0.0, ""
     import numpy as np
     from dp_accounting.pld import pld_pmf
     from scipy.special import log_ndtr
 
     z, q = term.z, term.rate
-    edges = np.linspace(-LONGEST_TAIL * z, 2 + LONGEST_TAIL * z, CELLS)
+    edges = np.linspace(-LONGEST_TAIL * z, max(sums) + LONGEST_TAIL * z, CELLS)
     inner = edges[:-1]
 
     def log_mass(mean: float) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -159,7 +164,7 @@ def zeroed_at_least(term: Term, count: int, delta: float, upper: float) -> float
         return tail + np.log(-np.expm1(np.minimum(log_ndtr(low) - tail, -1e-300)))  # type: ignore[no-any-return]
 
     apart, drawn = math.log1p(-q) + log_mass(0.0), math.log(q)
-    there, gone = np.logaddexp(apart, drawn + log_mass(2.0)), np.logaddexp(apart, drawn + log_mass(1.0))
+    there, gone = (np.logaddexp(apart, drawn + log_mass(total)) for total in sums)
     longest = float(np.max(np.abs(there - gone)))
     step = max(ROUNDED * upper / count, longest / MOST_LOSSES)
     most = 0.0
@@ -171,7 +176,7 @@ def zeroed_at_least(term: Term, count: int, delta: float, upper: float) -> float
         # what is cut from the tails is counted as lost
         composed = one.self_compose(count, TAIL)
         most = max(most, float(composed.get_epsilon_for_delta(delta + 2 * TAIL)))
-    return most
+    return most, "PLD, optimistic grid"
 
 
 def taken_part(term: Term, count: int, delta: float) -> float:

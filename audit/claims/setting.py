@@ -114,7 +114,7 @@ class Noised(NamedTuple):
     records: int  # of one client, each sampled by itself; 1: nothing to group
     floor: Term | None  # a release that surely costs no more, without fixed-size sampling; None: none is known
     in_full: Term | None = None  # one that costs no less, without sampling; None: `term` without its sampling
-    zeroed: bool = False  # fixed number, zeroed out: `floor` may be the pair of zeroed_at_least()
+    zeroed: bool = False  # fixed number, zeroed out: the draw itself may show more than `floor`
 
 
 def assume_noise(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:

@@ -6,9 +6,9 @@ Poisson sampling of Gaussian, Laplace and discrete Laplace noise for add-or-remo
 
 Only distributions are taken from dp-accounting, not its accountant: that one counts randomised
 response once however often it is answered (0.6.0), and doubles sensitivities for replacement, which
-our ledger has done already. The grid of losses is max(1e-4, 1e-5 epsilon), coarser where there are
-many terms: its error is of second order, and never downwards. More than 128 different terms are
-rounded to fewer, towards less noise.
+our ledger has done already. The grid of losses is 1e-5 epsilon, coarser where there are many terms, and no finer
+than 1e-4 or a twentieth of how far the losses of one release lie apart: its error is of second order, and never
+downwards. More than 128 different terms are rounded to fewer, towards less noise.
 """
 
 import math
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 MOST_TERMS = 128
 FEW_TERMS, MANY_TERMS = 8, 64
-FINEST = 1e-4  # grid of losses, at least
+FINEST, LEAST = 1e-4, 1e-6  # grid of losses: as fine as is needed of large ones, and of the smallest
+APART = 1 / 20  # and relative to how far the losses of one release lie apart
 FINE, COARSE, COARSEST = 1e-5, 2e-4, 5e-3  # and relative to the result, for few terms, more and many
 TAIL = 1e-15  # probability that each composition may move to an infinite loss
 LEAST_DELTA = 1e-11  # below it rounding in the Fourier transforms can make a bound too low
@@ -71,25 +72,55 @@ def compose_terms(
 
     It begins as fine as a guess of the loss asks for, and again with what came out.
     """
+    finest = choose_finest(counts)
     relative = FINE if len(counts) <= FEW_TERMS else COARSE if len(counts) <= MANY_TERMS else COARSEST
-    step = max(FINEST, relative * _estimate_loss(counts, delta))
+    step = max(finest, relative * _estimate_loss(counts, delta))
     while True:
         epsilon = on_grid(counts, delta, step, of)
-        needed = max(FINEST, relative * epsilon)
+        needed = max(finest, relative * epsilon)
         if step <= 2 * needed:
             return Composed(epsilon, step)
         step = needed
 
 
+def choose_finest(counts: Terms) -> float:
+    """The grid of losses that needs no finer one: a coarse one makes small losses of many releases larger."""
+    apart = min((estimate_spread(t) for t in counts), default=1.0)
+    return max(LEAST, min(FINEST, APART * apart))
+
+
+def estimate_spread(t: Term) -> float:
+    """About how far the losses of one release lie apart: its Gaussian limit (accounting/formulas.py).
+
+    Without sampling where that is less, as where there is next to no noise.
+    """
+    if t.mechanism != "gaussian":
+        return min(1 / t.z, t.rate * math.expm1(min(1 / t.z, 700.0)))
+    squared = 1 / t.z**2
+    return math.sqrt(min(squared, t.rate**2 * math.expm1(min(squared, 700.0))) if t.sampled else squared)
+
+
 def _estimate_loss(counts: Terms, delta: float) -> float:
-    """About how large the loss is: its Gaussian limit (accounting/formulas.py), or without sampling if less."""
+    """About how large the loss is: its Gaussian limit, or without sampling if less."""
     from fedaudit.audit.accounting.accountants.exact import closed_form, gaussian
 
     whole = closed_form(drop_sampling(counts), delta)
-    if any(t.mechanism != "gaussian" or t.z < 0.04 for t in counts):
+    if any(t.mechanism != "gaussian" for t in counts):
         return whole
-    squares = (n * (t.rate**2 * math.expm1(1 / t.z**2) if t.sampled else 1 / t.z**2) for t, n in counts.items())
-    return min(whole, gaussian(math.sqrt(math.fsum(squares)), delta))
+    limit = math.sqrt(math.fsum(n * estimate_spread(t) ** 2 for t, n in counts.items()))
+    return min(whole, gaussian(limit, delta))
+
+
+def library_bound(counts: Terms, delta: float) -> float:
+    """epsilon of Gaussian terms by dp-accounting's own accountant, on the same grid."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    step = max(choose_finest(counts), FINE * _estimate_loss(counts, delta))
+    accountant = PLDAccountant(value_discretization_interval=step)
+    for term, count in sorted(counts.items()):
+        accountant.compose(PoissonSampledDpEvent(term.rate, GaussianDpEvent(term.z)), count)
+    return float(accountant.get_epsilon(delta))
 
 
 def on_grid(

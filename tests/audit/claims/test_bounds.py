@@ -171,7 +171,7 @@ def test_sampled_releases_have_their_published_values() -> None:
 def test_sampled_releases_have_a_lower_bound_near_the_upper_one(setting: dict[str, Any]) -> None:
     claim = made(adjacency="unstated", **of(0.1, **setting))
     found = certify(claim, claim.judged, 500)
-    assert 0.7 * found.upper < found.lower < found.upper and found.below == "the lower end of PRV"
+    assert 0.7 * found.upper < found.lower < found.upper and found.below == "PLD, optimistic grid"
 
 
 @pytest.mark.parametrize(
