@@ -90,6 +90,9 @@ class Claim(Group):
                 raise ValueError(f"must have at most one setting of role {role}")
         if self.setting("claimed") is None and self.setting("actual") is None:
             raise ValueError("must have a setting of role claimed or actual")
+        for s in self.settings:
+            if refused := s.explain_refusal(self.mechanism):
+                raise ValueError(f"must have {refused} (setting {s.name!r})")
         return self
 
     def setting(self, role: Role) -> Setting | None:

@@ -59,7 +59,7 @@ def tightest(counts: Terms, delta: float, config: Numerical.Config) -> Bound:
 
 
 def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Config) -> Bound:
-    """The bound with what the library's accountants say beside it, and with their contradiction where there is one.
+    """The bound with what the library's accountants say beside it, and how they contradict it where they do.
 
     An engine that refuses the terms or runs past its cap says nothing.
     """

@@ -1,7 +1,7 @@
 """RDP: Rényi divergences of Poisson-sampled Gaussian noise, added up and converted; never too low.
 
 Mironov, Talwar, Zhang. Rényi Differential Privacy of the Sampled Gaussian Mechanism. 2019.
-arXiv:1908.10530; conversion of Canonne, Kamath, Steinke. arXiv:2004.00010, Prop. 12. As dp-accounting computes both.
+arXiv:1908.10530; conversion of Canonne, Kamath, Steinke. arXiv:2004.00010, Prop. 12. As dp-accounting has both.
 
 A cross-check: 9 to 59 % above the tight bound on the settings we compared.
 """

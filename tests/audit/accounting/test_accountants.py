@@ -5,12 +5,10 @@ own, run when the accounting was specified; for fixed-size sampling the lower en
 """
 
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,9 +60,7 @@ GOLDEN = [
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("counts", "delta", "value", "renyi"), GOLDEN)
-def test_the_engines_have_the_published_epsilon(
-    counts: Terms, delta: float, value: float, renyi: float
-) -> None:
+def test_the_engines_have_the_published_epsilon(counts: Terms, delta: float, value: float, renyi: float) -> None:
     found = pld.bound(counts, delta).epsilon
     assert value * (1 - 2e-5) <= found <= value * (1 + 2e-4)
     loose = rdp.bound(counts, delta).epsilon
@@ -82,7 +78,9 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("z", "q", "count", "delta", "value"), SMALL)
-def test_small_losses_have_a_grid_of_their_own(z: float, q: float, count: int, delta: float, value: float) -> None:
+def test_small_losses_have_a_grid_of_their_own(
+    z: float, q: float, count: int, delta: float, value: float
+) -> None:
     assert pld.bound({poisson(z, q): count}, delta).epsilon == pytest.approx(value, rel=2e-3)
     assert pld.on_grid({poisson(z, q): count}, delta, 1e-5 * value, pld.distribution) >= value * (1 - 1e-4)
 
@@ -299,7 +297,11 @@ def test_the_chosen_engine_is_named_and_two_others_agree() -> None:
 def test_engines_that_disagree_say_so() -> None:
     others = Others(8.0, 7.05)
     assert not contradiction(Bound(epsilon=7.05, engine="PLD"), others)
-    for wrong, who in ((3.5, {"PLD of dp-accounting"}), (7.5, {"PLD of dp-accounting"}), (9.5, {"RDP", "PLD of dp-accounting"})):
+    for wrong, who in (
+        (3.5, {"PLD of dp-accounting"}),
+        (7.5, {"PLD of dp-accounting"}),
+        (9.5, {"RDP", "PLD of dp-accounting"}),
+    ):
         found = contradiction(Bound(epsilon=wrong, engine="PLD"), others)
         assert found.startswith(f"PLD gives {wrong:g}, while")
         assert {name for name in ("RDP", "PLD of dp-accounting") if name in found} == who

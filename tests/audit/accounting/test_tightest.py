@@ -19,8 +19,7 @@ LAPLACE = Term("laplace", 1.0, "none", 1.0)
 
 
 @pytest.mark.parametrize(
-    ("engine", "terms"),
-    [(PLD, (SIZED, ANSWERS)), (WorPLD, (POISSON, ANSWERS)), (RDP, (SIZED, LAPLACE))],
+    ("engine", "terms"), [(PLD, (SIZED, ANSWERS)), (WorPLD, (POISSON, ANSWERS)), (RDP, (SIZED, LAPLACE))]
 )
 def test_an_engine_refuses_by_every_way_in(engine: type[PLD], terms: tuple[Term, ...]) -> None:
     module = {PLD: pld, WorPLD: wor_pld, RDP: rdp}[engine]
