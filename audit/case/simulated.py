@@ -7,6 +7,7 @@ logs is carried between phases. Built data are the auditor's: an attack gets wha
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -217,12 +218,16 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
 
     def sampling(self, client: int | None) -> Drawn:
         """How a client comes to take part."""
-        federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
-        return describe_drawing(
-            self.availability, federation.clients, federation.empty_round, client, self._without
-        )
+        clients = self.config.federation.clients
+        return describe_drawing(self.availability, clients, self.empty_round, client, self._without)
+
+    @property
+    def empty_round(self) -> Literal["redraw", "skip"]:
+        """What is done when nobody answers: a draw that is made again is nobody's own coin any more."""
+        counted = any(p.central for p in self.protections)
+        return self.config.federation.empty_round or ("skip" if counted else "redraw")
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -303,7 +308,7 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
             workers=workers,
             metrics=metrics,
             checkpoints=checkpoints,
-            empty_round=federation.empty_round,
+            empty_round=self.empty_round,
             reply_loss=federation.reply_loss,
             failures=federation.failures,
             evaluate_every=self.config.evaluate_every,

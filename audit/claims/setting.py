@@ -16,10 +16,9 @@ from pydantic import Field, model_validator
 from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.terms import CREDITED, Term
 from fedaudit.audit.settings.spec import Group, Number, Whole
-from fedaudit.fl.ledger import Mechanism, Release, Unit
+from fedaudit.fl.ledger import Adjacency, Mechanism, Release, Unit
 
 Role = Literal["claimed", "actual", "measured", "other"]
-Neighbours = Literal["add_or_remove_one", "replace_one", "zero_out"]
 DRAWN = {"poisson": "Poisson", "fixed_without_replacement": "fixed number", "shuffle": "shuffled batches"}
 # how releases are made -> the noise that a claim which ships has with it; what others cost is not computed
 NOISE_OF: dict[str, Mechanism] = {
@@ -68,7 +67,7 @@ class Setting(Group):
     delta: Number | None = Field(default=None, ge=0, lt=1, description="default: that of the claim")
     spacing: Positive | None = Field(default=None, description="of numbers that rounding recovers")
     unit: Unit | None = Field(default=None, description="that the sensitivity is of; default: that of the claim")
-    adjacency: Neighbours | None = Field(
+    adjacency: Adjacency | None = Field(
         default=None, description="that the sensitivity is of; default: that of the claim"
     )
     records: Annotated[Whole, Field(ge=1, le=10**4)] | None = Field(
@@ -204,5 +203,5 @@ def _scale(s: Setting, mechanism: Mechanism) -> tuple[Mechanism, float, float | 
     return mechanism, s.noise or 0.0, s.sensitivity
 
 
-def _choose_neighbours(s: Setting) -> Neighbours:
+def _choose_neighbours(s: Setting) -> Adjacency:
     return "replace_one" if s.sampling == "fixed_without_replacement" else "add_or_remove_one"

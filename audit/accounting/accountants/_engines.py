@@ -63,8 +63,7 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
 
     An engine that refuses the terms or runs past its cap says nothing.
     """
-    checkable = all(t.mechanism == "gaussian" and t.sampling != SIZED for t in counts)
-    checkable = checkable and len(counts) <= MOST_CHECKED and delta >= PLD.least_delta
+    checkable = not rdp.explain_refusal(counts) and len(counts) <= MOST_CHECKED and delta >= PLD.least_delta
     if not (checkable and 0 < bound.epsilon < LARGEST_CHECKED):
         return bound
     try:

@@ -97,7 +97,8 @@ def estimate_spread(t: Term) -> float:
     if t.mechanism != "gaussian":
         return min(1 / t.z, t.rate * math.expm1(min(1 / t.z, 700.0)))
     squared = 1 / t.z**2
-    return math.sqrt(min(squared, t.rate**2 * math.expm1(min(squared, 700.0))) if t.sampled else squared)
+    hidden = min(squared, t.rate**2 * math.expm1(min(squared, 700.0))) if t.sampled else squared
+    return math.sqrt((1 - t.rate) * hidden + t.rate**2 * squared if t.told else hidden)
 
 
 def _estimate_loss(counts: Terms, delta: float) -> float:
@@ -163,9 +164,13 @@ def _compute_pmf(term: Term, step: float, removed: bool) -> "PLDPmf":
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
     direction = AdjacencyType.REMOVE if removed else AdjacencyType.ADD
-    ends = GaussianPrivacyLoss(term.z, sampling_prob=term.rate, adjacency_type=direction).connect_dots_bounds()
+    widest = 1.0 if term.told else term.rate
+    ends = GaussianPrivacyLoss(term.z, sampling_prob=widest, adjacency_type=direction).connect_dots_bounds()
     low, high = math.floor(ends.epsilon_lower / step), math.ceil(ends.epsilon_upper / step)
-    deltas = curve(term, np.arange(low, high + 1) * step, removed)
+    losses = np.arange(low, high + 1) * step
+    deltas = curve(term, losses, removed)
+    if term.told:
+        deltas = mix_told(term, losses, deltas, curve(term._replace(rate=1.0), losses, removed))
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, low, high, deltas)
 
 
@@ -192,6 +197,17 @@ def curve(term: Term, epsilon: NDArray[np.floating], removed: bool) -> NDArray[n
         found = np.exp(epsilon + log_gap + log_ndtr(t / z)) - q * np.exp(epsilon + log_ndtr((t - 1) / z))
         found = np.where(inside, found, 0.0)
     return np.clip(found, 0.0, 1.0)
+
+
+def mix_told(
+    term: Term, epsilon: NDArray[np.floating], hidden: NDArray[np.floating], full: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """delta at each epsilon towards an observer who sees through the draw where it is drawn itself.
+
+    It knows which of the three it met, so their curves are averaged; the last is that of no loss.
+    """
+    q = term.rate
+    return (1 - q) * hidden + q * q * full + q * (1 - q) * -np.expm1(np.minimum(epsilon, 0.0))
 
 
 class PLD(Numerical):
