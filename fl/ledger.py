@@ -61,10 +61,10 @@ class Release:
     coin: str = ""
     clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
     source: str = ""  # the protection that made it, empty for none
-    participation_seen_by: tuple[str, ...] = (
-        EVERYONE  # roles that can tell who took part; MEMBER: in its own rounds
-    )
+    # roles that can tell who took part; MEMBER: in its own rounds
+    participation_seen_by: tuple[str, ...] = EVERYONE
     count: int = 1  # equal releases that this line stands for, such as the steps of DP-SGD
+    copies: int = 1  # of the unit that are in it, each drawn by a coin of its own; only accounting counts them
     steps: int = 1  # steps that really touched the data between them; more than `count` is a fault
     clip_norm: float | None = None  # the norm enforced, where one is
     clip_of: ClipOf = ""  # what the clip bounds: one record's gradient, or the whole update
@@ -109,6 +109,8 @@ def to_line(release: Release) -> str:
         del fields["shares"], fields["colluders"]
     if not release.generator:
         del fields["generator"]
+    if release.copies == 1:
+        del fields["copies"]
     return json.dumps(fields, separators=(",", ":"))
 
 

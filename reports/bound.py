@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 
 from fedaudit.reports.record import Record
 
-
 LARGEST_FIRST = ("client", "person", "record", "unstated")  # units
 
 
@@ -48,9 +47,7 @@ class PrivacyBound(Record):
 
     observer: str  # "server", "another client", "public"
     unit: str  # "client", "person" or "record"
-    adjacency: (
-        str  # "add_or_remove_one", "replace_one", or "zero_out" where a client's message is there either way
-    )
+    adjacency: str  # "add_or_remove_one", "replace_one", or "zero_out" (its message is there either way)
     delta: float
     epsilon: float
     status: Status

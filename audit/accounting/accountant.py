@@ -166,8 +166,9 @@ def _compute_once(
 
 
 def seen_as(release: Release, unit: Protected, adjacency: Adjacency) -> Release:
-    """A release as it protects `unit` under `adjacency`: its sensitivity converted, never lowered. A person's
-    releases are those of each of its records.
+    """A release as it protects `unit` under `adjacency`: its sensitivity converted, never lowered.
+
+    A person's releases are those of each of its records.
 
     Replacing is removing and adding, so it doubles an add-or-remove sensitivity. Changing one record
     leaves its client in place with another vector inside the same clip: a replacement as well. Noise

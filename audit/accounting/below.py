@@ -23,7 +23,7 @@ def tell_apart(counts: Terms, delta: float, upper: float, sums: tuple[float, flo
     """epsilon of Gaussian terms, Poisson-sampled or not, is no smaller; 0 where nothing is known.
 
     `sums` are those of a draw that has the unit, and of the same draw without it: 1 and 0 where all others send
-    zeros; 2 and 1 where a fixed number is drawn, a unit that may send up to 1 is zeroed out, and all others send -1.
+    zeros; 2 and 1 where a fixed number is drawn, a unit that may send up to 1 is zeroed out and others send -1.
     Else a release is N(0). `upper` bounds the loss from above, and says how finely it is computed.
     """
     known = all(t.mechanism == "gaussian" and t.sampling in ("none", "poisson") for t in counts)

@@ -207,7 +207,7 @@ def _compute_budget(
         epsilon_upper=rounded_up(worst.epsilon),
         accountant=worst.engine or accountant.card.title,
         releases=sum(r.count for r in group),
-        replaced=_compute_replaced(accountant, adjacency, group, worst, delta),
+        replaced=_compute_replaced(accountant, adjacency, group, worst, delta, known),
         assumes=_list_assumptions(unit, group, worst, sender),
         kinds=sorted({r.kind for own in groups.values() for r in own if r.noise_multiplier}),
         colluders=max((r.colluders for r in group if r.shares), default=0),
@@ -220,12 +220,20 @@ def _compute_budget(
 
 
 def _compute_replaced(
-    accountant: Accountant, adjacency: Adjacency, group: Sequence[Release], worst: Bound, delta: float
+    accountant: Accountant,
+    adjacency: Adjacency,
+    group: Sequence[Release],
+    worst: Bound,
+    delta: float,
+    known: dict[Cost, Bound],
 ) -> float | None:
     """What replacing the data costs where the bound is of zeroing them out."""
     if adjacency != "zero_out" or not math.isfinite(worst.epsilon):
         return None
-    return rounded_up(accountant.epsilon([seen_as(r, "client", "replace_one") for r in group], delta).epsilon)
+    cost: Cost = frozenset({"replaced", *count_draws(group).items()})
+    if cost not in known:
+        known[cost] = accountant.epsilon([seen_as(r, "client", "replace_one") for r in group], delta)
+    return rounded_up(known[cost].epsilon)
 
 
 def _find_worst(

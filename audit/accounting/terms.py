@@ -7,8 +7,8 @@ Sampling is credited once a draw. What one sender releases under one draw of its
 all rounds of a period that share their draw) is one sampled release: Gaussian releases of z_1, z_2, ...
 are one of 1 / z^2 = sum 1 / z_i^2, and pure ones add up their epsilons, before anything is amplified.
 
-An observer who is drawn as others are, and told of all with whom it is, sees through the draws of its own rounds. At
-rate q it learns in a round what the sampled release tells (1 - q), the release in full (q^2), or nothing (q (1 - q)).
+An observer who is drawn as others are, and told of all with whom it is, sees through the draws of its own rounds.
+At rate q it learns in a round what the sampled release tells (1 - q), all of it (q^2), or nothing (q (1 - q)).
 """
 
 import math
@@ -26,6 +26,7 @@ class Term(NamedTuple):
     z: float  # noise standard deviation or scale / sensitivity
     sampling: Sampling  # "none", or one of CREDITED
     rate: float
+    copies: int = 1  # of the unit, each sampled by itself
     told: bool = False  # whether the observer knows who takes part in the rounds that it is drawn for itself
 
     @property
@@ -58,13 +59,17 @@ def is_amplifiable(r: Release) -> bool:
 
 
 def _make_term(r: Release, sampled: bool) -> Term:
-    if not sampled:
-        return Term(r.mechanism, float(r.noise_multiplier), "none", 1.0)
-    return Term(r.mechanism, float(r.noise_multiplier), *_read_law(r))
+    term = Term(r.mechanism, float(r.noise_multiplier), *_read_law(r))
+    return term if sampled else in_full(term)
 
 
-def _read_law(r: Release) -> tuple[Sampling, float, bool]:
-    return r.sampling, float(r.sample_rate), MEMBER in r.participation_seen_by
+def _read_law(r: Release) -> tuple[Sampling, float, int, bool]:
+    return r.sampling, float(r.sample_rate), max(1, r.copies), MEMBER in r.participation_seen_by
+
+
+def in_full(t: Term) -> Term:
+    """The term as if its unit, with all copies, took part every time: costs no less."""
+    return Term(t.mechanism, t.z / t.copies, "none", 1.0)
 
 
 def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
@@ -82,10 +87,10 @@ def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
     seen = any(r.sampling == "unknown" or _is_credited(r) for r in shared)
     if seen or len(laws) != 1 or len(kinds) > 1:
         return rest + inner
-    [(sampling, rate, told)] = laws
-    if rate:
-        inner = together(inner)
-        rest.update({t._replace(sampling=sampling, rate=rate, told=told): n for t, n in inner.items()})
+    [(sampling, rate, copies, told)] = laws
+    if rate:  # of the copies the draw is one, for all that is released under it
+        law = {"sampling": sampling, "rate": rate, "copies": copies, "told": told}
+        rest.update({t._replace(z=t.z * copies, **law): n for t, n in together(inner).items()})
     return rest
 
 
@@ -133,7 +138,7 @@ def drop_sampling(counts: Terms) -> dict[Term, int]:
     """As if every unit took part every time: costs no less (the mechanism is quasi-convex)."""
     found: Counter[Term] = Counter()
     for t, n in counts.items():
-        found[t._replace(sampling="none", rate=1.0, told=False)] += n
+        found[in_full(t)] += n
     return merge_gaussians(found)
 
 
@@ -147,7 +152,7 @@ def creditable(counts: Terms) -> dict[Term, int]:
     sized = any(t.sampling == "fixed_without_replacement" for t in counts)
     found: Counter[Term] = Counter()
     for t, n in counts.items():
-        plain = t._replace(sampling="none", rate=1.0, told=False)
+        plain = in_full(t)
         if t.sampling == "fixed_without_replacement" and t.mechanism != "gaussian":
             whole = 1 / t.z
             pure = whole + math.log(t.rate + (1 - t.rate) * math.exp(-whole))

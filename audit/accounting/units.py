@@ -6,13 +6,14 @@ A client's data are in what it sent. A record may lie with several clients, or s
     noise of each holder's own      one release each, composed
     noise that they make together   one release; the record moves as many terms of the sum
     c copies at one client          a bound per record is that of a group: c times the sensitivity, and a coin
-                                    each, so that one of them is drawn with probability 1 - (1 - q)^c
+                                    each, so that a binomial number of them is drawn
 
-A person is in all that each of its records is in, whoever holds them: c records of one at a client count as c copies.
+A person is in all that each of its records is in, whoever holds them: c records at a client count as c copies.
 
-The last line is sound for Poisson sampling: given that some are drawn, at most c are, and the mixture of fewer
-is dominated by that of c, since hockey-stick divergences are jointly convex and grow with the distance. Other
-sampling is not credited for a group; of several holders only that of DP-SGD's steps, whose draws are their own.
+The last line is for Gaussian noise (Ganesh. arXiv:2401.10294): where k are drawn a sum moves by k sensitivities at
+most, and hockey-stick divergences are jointly convex and grow with the distance. For other noise, and for many
+copies, all c count as drawn where one is, with probability 1 - (1 - q)^c. Other sampling is not credited for a
+group; of several holders only that of DP-SGD's steps, whose draws are their own.
 """
 
 from collections import Counter, defaultdict
@@ -24,6 +25,7 @@ from fedaudit.audit.accounting.terms import CREDITED
 from fedaudit.fl.ledger import EACH, MEMBER, Release
 from fedaudit.reports.format import plural
 
+MOST_COPIES = 30  # whose binomial number is composed
 Draw: TypeAlias = frozenset[tuple[object, int]]  # what was released under one draw: a release and how often
 Group: TypeAlias = frozenset[tuple[int, int]]  # clients that hold a record, with how many copies each
 
@@ -116,6 +118,9 @@ def as_group(release: Release, size: int) -> Release:
     """The release as it protects `size` units at once that all are in it."""
     if size == 1 or release.mechanism == "none" or release.sensitivity is None:
         return release
+    gaussian = release.mechanism == "gaussian" and not release.shared
+    if release.sampling == "poisson" and gaussian and size <= MOST_COPIES:
+        return replace(release, copies=size * release.copies)
     moved = replace(release, sensitivity=size * release.sensitivity)
     if release.sampling == "poisson":
         return replace(moved, sample_rate=1 - (1 - release.sample_rate) ** size)
@@ -160,6 +165,7 @@ def _read_terms(r: Release) -> tuple[object, ...]:
         r.sample_rate,
         r.coin == EACH,
         MEMBER in r.participation_seen_by,
+        r.copies,
         r.sender.endswith("/*"),
         r.count,
         spoils,

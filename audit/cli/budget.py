@@ -125,7 +125,7 @@ def plan(question: NoiseQuestion) -> Text:
         + (
             [
                 "noise that each client adds to its own upload counts as in the first row, for every observer",
-                "under secure_aggregation other clients know who else is drawn with them: towards them it costs more",
+                "under secure_aggregation clients know who is drawn with them: towards them it costs more",
             ]
             if question.rate < 1
             else []

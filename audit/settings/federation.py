@@ -82,8 +82,8 @@ class FederationSettings(Group):
     test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
     empty_round: Literal["redraw", "skip"] | None = Field(
         default=None,
-        description="what to do when nobody answers; null: skip where noise for clients counts on how they are drawn "
-        "(central_dp), else redraw",
+        description="what to do when nobody answers; null: skip where noise for clients counts on how they are "
+        "drawn (central_dp), else redraw",
     )
     time_model: Literal["none"] | PluginSpec = Field(
         default="none",

@@ -39,8 +39,8 @@ def explain_refusal(counts: Terms) -> str:
         return f"RDP covers Gaussian noise, not {other.replace('_', ' ')}"
     if any(t.sampling not in ("none", "poisson") for t in counts):
         return "RDP knows no sampling of a fixed number; `wor_pld` does"
-    if any(t.told for t in counts):
-        return "RDP knows no draw that those who are drawn see through; `pld` does"
+    if any(t.told or t.copies > 1 for t in counts):
+        return "RDP knows no draw of several copies, nor one that those who are drawn see through; `pld` does"
     return ""
 
 

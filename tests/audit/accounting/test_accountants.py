@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.accounting import accountant
-from fedaudit.audit.accounting.accountant import NOTHING, Bound, observe_release, seen_as
+from fedaudit.audit.accounting.accountant import NOTHING, Bound, explain_full_count, observe_release, seen_as
 from fedaudit.audit.accounting.accountants import pld, rdp, wor_pld
 from fedaudit.audit.accounting.accountants._engines import Others, choose, contradiction, tightest
 from fedaudit.audit.accounting.accountants.auto import Auto
@@ -395,3 +395,57 @@ def test_the_ends_of_every_range_have_their_obvious_cost() -> None:
     assert PLD().epsilon([hidden()], 0.0).epsilon == math.inf
     assert rdp.bound({poisson(1.0, 0.1): 1}, 0.5).epsilon == 0.0
     assert release(count=0) and not terms([release(count=0)])
+
+
+# Copies, members, and why nothing is credited ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("copies", "least", "most"), [(1, 7.898, 8.0), (2, 18.3719, 18.4717), (5, 61.0545, 61.155)]
+)
+def test_copies_with_a_coin_each_cost_what_their_binomial_mixture_costs(
+    copies: int, least: float, most: float
+) -> None:
+    """A patient's notes under DP-SGD: at least by an own FFT, at most by dp-accounting's mixture of Gaussians."""
+    found = pld.bound({Term("gaussian", 0.936, "poisson", 0.1, copies): 100}, 1e-5).epsilon
+    assert least < found < most * (1 + 1e-5)
+
+
+def test_members_who_know_each_other_see_through_the_rounds_of_their_own() -> None:
+    """(1 - q) sampled, q^2 full, q (1 - q) nothing: at least 11.2856 by an own FFT, where 8 was said."""
+    known = Term("gaussian", 1.216, "poisson", 0.2, told=True)
+    assert pld.bound({known._replace(told=False): 60}, 1e-5).epsilon == pytest.approx(7.9956, rel=1e-4)
+    found = pld.bound({known: 60}, 1e-5).epsilon
+    assert 11.2856 < found < 11.34
+    fixed = known._replace(sampling="fixed_without_replacement")
+    assert wor_pld.bound({fixed: 60}, 1e-5).epsilon > max(
+        found, wor_pld.bound({fixed._replace(told=False): 60}, 1e-5).epsilon
+    )
+    with pytest.raises(ValueError, match="see through"):
+        rdp.bound({known: 60}, 1e-5)
+
+
+def test_only_members_are_told_and_only_gaussian_noise_is_credited_then() -> None:
+    told = hidden(participation_seen_by=("server", "member"))
+    assert observe_release(told, {"public"}) == hidden(participation_seen_by=("server",))
+    another = {"client", "client/*", "public"}
+    assert observe_release(told, another) == told and next(iter(terms([told]))).told
+    laplace = hidden(participation_seen_by=("server", "member"), mechanism="laplace")
+    assert observe_release(laplace, another).sampling == "unknown"
+    assert observe_release(laplace, {"public"}).sampling == "poisson"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (hidden(sampling="unknown"), "empty_round: redraw"),
+        (hidden(sender="client/3"), "only when the client is"),
+        (hidden(participation_seen_by=("client",)), "sees who takes part"),
+        (hidden(), ""),
+        (release(), ""),
+    ],
+)
+def test_why_a_draw_is_not_credited_is_said(line: Release, why: str) -> None:
+    found = explain_full_count(line, {"client", "client/*", "public"}, "add_or_remove_one")
+    assert why in found and bool(found) == bool(why)
+    assert "one is replaced" in explain_full_count(hidden(), {"public"}, "replace_one")
