@@ -216,8 +216,8 @@ def observe_release(release: Release, roles: Collection[str]) -> Release:
     A line of one named client exists only because that client took part, so for clients as the unit
     only lines of "client/*" can be amplified. Where a fixed number is drawn, as many are drawn with one
     client less: somebody else is in the place of the one that is gone, so that this counts as a replacement.
-    Members who know each other see through the draw in rounds of their own, which Gaussian noise alone is credited
-    for (audit/accounting/terms.py).
+    Members who know each other see through the draw in rounds of their own: what is left is credited to Gaussian
+    noise alone (audit/accounting/terms.py).
     Of noise that clients make together, an observer who made a part of it, or reads one message, counts the rest.
     """
     release = _drop_own_shares(release, roles)

@@ -89,8 +89,8 @@ def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
         return rest + inner
     [(sampling, rate, copies, told)] = laws
     if rate:  # of the copies the draw is one, for all that is released under it
-        law = {"sampling": sampling, "rate": rate, "copies": copies, "told": told}
-        rest.update({t._replace(z=t.z * copies, **law): n for t, n in together(inner).items()})
+        for t, n in together(inner).items():
+            rest[Term(t.mechanism, t.z * copies, sampling, rate, copies, told)] += n
     return rest
 
 

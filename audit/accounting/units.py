@@ -8,10 +8,10 @@ A client's data are in what it sent. A record may lie with several clients, or s
     c copies at one client          a bound per record is that of a group: c times the sensitivity, and a coin
                                     each, so that a binomial number of them is drawn
 
-A person is in all that each of its records is in, whoever holds them: c records at a client count as c copies.
+A person is in all that each of its records is in, whoever holds them: c records at a client are c copies.
 
-The last line is for Gaussian noise (Ganesh. arXiv:2401.10294): where k are drawn a sum moves by k sensitivities at
-most, and hockey-stick divergences are jointly convex and grow with the distance. For other noise, and for many
+The last line is for Gaussian noise (Ganesh. arXiv:2401.10294): where k are drawn a sum moves by k sensitivities
+at most, and hockey-stick divergences are jointly convex and grow with the distance. For other noise, and for many
 copies, all c count as drawn where one is, with probability 1 - (1 - q)^c. Other sampling is not credited for a
 group; of several holders only that of DP-SGD's steps, whose draws are their own.
 """

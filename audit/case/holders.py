@@ -44,7 +44,7 @@ def find_overlaps(held: Mapping[bytes, Held]) -> frozenset[frozenset[tuple[int, 
 
 
 def find_persons(examples: Examples, data: Data) -> frozenset[frozenset[tuple[int, int]]]:
-    """Find who trains on the records of each person that the data name: groups of (client, records), each once."""
+    """Find who trains on each named person's records: groups of (client, records), each group once."""
     if data.train.owner is None:
         return frozenset()
     held: dict[int, Counter[int]] = defaultdict(Counter)

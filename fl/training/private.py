@@ -8,7 +8,7 @@ arXiv:1607.00133, Alg. 1. In every step each example is in the batch with probab
 Changes: L is the method's batch_size instead of q n, because the number of examples n is itself private
 (opacus#571); and the number of steps is a setting, not a number of epochs, for the same reason. A
 method's loss is taken one example at a time, so that a penalty on the weights is clipped with it.
-Clipping is Opacus's DPOptimizer, and of networks of millions of weights ghost clipping (fl/training/ghosts.py); the
+Clipping is Opacus's DPOptimizer, and of networks of a million weights ghost clipping (fl/training/ghosts.py); the
 noise is the cipher's (fl/recording/noise.py).
 Whether an example is in a batch, and how it is cropped, is drawn for its own record and the step alone, and
 noise from a stream that nothing else draws from: one record less leaves all others' draws as they are.

@@ -180,8 +180,8 @@ def curve(term: Term, epsilon: NDArray[np.floating], removed: bool) -> NDArray[n
     """delta at each epsilon of one sampled Gaussian release; as the library has it, for all at once.
 
     With P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2), the loss of P against Q is above epsilon where
-    x > t = z^2 ln((e^epsilon - 1 + q) / q) + 1/2, and that of Q against P where x < t(-epsilon). Of c copies P is the
-    mixture of N(k, z^2) at k = 0 ... c with binomial weights, and q the chance that any is drawn.
+    x > t = z^2 ln((e^epsilon - 1 + q) / q) + 1/2, and that of Q against P where x < t(-epsilon). Of c copies P is
+    the mixture of N(k, z^2) at k = 0 ... c with binomial weights, and q the chance that any is drawn.
     """
     from scipy.special import log_ndtr
     from scipy.stats import binom
@@ -205,13 +205,14 @@ def curve(term: Term, epsilon: NDArray[np.floating], removed: bool) -> NDArray[n
         there = sum(s * np.exp(epsilon + log_ndtr((t - k) / z)) for k, s in zip(shifts, shares, strict=True))
         found = np.exp(epsilon + log_gap + log_ndtr(t / z)) - there
         found = np.where(inside, found, 0.0)
-    return np.clip(found, 0.0, 1.0)
+    clipped: NDArray[np.floating] = np.clip(found, 0.0, 1.0)
+    return clipped
 
 
 def _find_threshold(
     log_gap: NDArray[np.floating], shifts: NDArray[np.integer], shares: NDArray[np.floating], z: float
 ) -> NDArray[np.floating]:
-    """x where ln sum_k shares_k e^((2 k x - k^2) / 2 z^2), which is convex and rises, is `log_gap`; shape as given.
+    """x where ln sum_k shares_k e^((2 k x - k^2) / 2 z^2), which is convex and rises, is `log_gap`; of its shape.
 
     From where one term alone reaches it, which lies to the right, Newton's steps never pass it.
     """
@@ -240,7 +241,10 @@ def mix_told(
     It knows which of the three it met, so their curves are averaged; the last is that of no loss.
     """
     q = term.rate
-    return (1 - q) * hidden + q * q * full + q * (1 - q) * -np.expm1(np.minimum(epsilon, 0.0))
+    mixed: NDArray[np.floating] = (
+        (1 - q) * hidden + q * q * full - q * (1 - q) * np.expm1(np.minimum(epsilon, 0.0))
+    )
+    return mixed
 
 
 class PLD(Numerical):

@@ -57,7 +57,9 @@ def test_a_sum_is_that_of_clipped_gradients(clip: float) -> None:
     torch.manual_seed(0)
     net, (x, y) = Small().double(), batch((2, 6, 6), 3, 5)
     found, losses = ghosts.sum_clipped(net, dict(net.named_parameters()), x.double(), y, clip)
-    assert distance(found, clip_by_hand(net, x.double(), y, clip)) < 1e-5 * clip  # of single precision in the norms
+    assert (
+        distance(found, clip_by_hand(net, x.double(), y, clip)) < 1e-5 * clip
+    )  # of single precision in the norms
     assert losses.shape == (5,) and not losses.requires_grad
     assert all(p.grad is None and not hasattr(p, "_norm_sample") for p in net.parameters())
 
