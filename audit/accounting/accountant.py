@@ -48,6 +48,10 @@ class Bound:
     disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
 
 
+UNCREDITED_LAW = (
+    "clients are drawn neither by a coin each nor in a fixed number, as where a round in which nobody answers is "
+    "drawn again (federation.empty_round: redraw)"
+)
 NOTHING = Bound(epsilon=math.inf, unbounded="nothing is accounted for")
 
 
@@ -195,10 +199,7 @@ def explain_full_count(release: Release, roles: Collection[str], adjacency: Adja
     if release.unit != "client" or not release.noise_multiplier:
         return ""
     if release.sampling == "unknown":
-        return (
-            "clients are drawn neither by a coin each nor in a fixed number, as where a round in which nobody "
-            "answers is drawn again (federation.empty_round: redraw)"
-        )
+        return UNCREDITED_LAW
     if release.sampling not in CREDITED or release.sample_rate == 1:
         return ""
     if not release.sender.endswith("/*"):
