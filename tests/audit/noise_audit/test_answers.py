@@ -57,5 +57,5 @@ def test_labels_that_are_answered_at_random_are_declared_for_what_they_are() -> 
     }
     found = audit_bounds(SimulatedCase(validate(SimulatedConfig, settings, "test")))
     assert {c.status.value for c in found} == {"declared"}
-    assert all("answers at random are sent as local_model" in c.reason for c in found)
+    assert all("Answers at random are sent as local_model" in c.reason for c in found)
     assert all("nor whether a record or client is more than its answers" in c.reason for c in found)
