@@ -34,7 +34,7 @@ SMALL = {
 def test_two_accountants_and_the_noise_audit_agree_with_the_bound_of_adapters() -> None:
     dp_sgd = {"name": "dp_sgd", "noise_multiplier": NOISE, "sample_rate": RATE, "steps": STEPS, "clip_norm": 0.5}
     found = audit(make_config("fedlora", UNIFORM, SMALL, (dp_sgd,)))
-    [bound] = [b for b in found.bounds if b.observer == "server"]
+    [bound] = [b for b in found.bounds if (b.observer, b.unit) == ("server", "record")]
     assert (bound.unit, bound.accountant, bound.status) == ("record", "PLD", "verified")
     rdp, pld = map(float, re.findall(r"RDP ([\d.]+), PLD of dp-accounting (\d+\.\d+)", bound.note)[0])
     other = RdpAccountant()
