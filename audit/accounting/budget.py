@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import islice
-from typing import Any
 
 from pydantic import Field
 
@@ -92,11 +91,6 @@ class SpentBudget(Record):
     inconclusive: bool = False  # the accountant ran past its cap: nothing is said
     disagrees: str = ""  # how another accountant contradicts it, as a sentence; empty: none does
 
-    def to_file(self) -> dict[str, Any]:
-        """As the evidence holds it: older folders have no word of what is not there."""
-        absent = {name for name in ("replaced", "uncredited") if not getattr(self, name)}
-        return self.model_dump(mode="json", exclude=absent)
-
 
 @keep()
 def budgets(
@@ -162,11 +156,10 @@ def towards(
     reads = SEES[observer]
     visible = [observe_release(r, reads) for r in releases if is_visible(r.observers, reads)]
     adjacency = _find_neighbours(visible, unit)
-    read_as: Adjacency = "replace_one" if adjacency == "replace_one" else "add_or_remove_one"
-    groups = per_sender([seen_as(r, unit, read_as) for r in visible]) if unit != "person" else {}
+    groups = per_sender([seen_as(r, unit, adjacency) for r in visible]) if unit != "person" else {}
     if unit != "client" and visible:
         held = per_record(visible, overlaps)
-        groups |= {name: [seen_as(r, unit, read_as) for r in group] for name, group in held.items()}
+        groups |= {name: [seen_as(r, unit, adjacency) for r in group] for name, group in held.items()}
     return adjacency, groups
 
 

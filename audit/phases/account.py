@@ -103,8 +103,8 @@ def compute_accounts(
     """What follows from the ledger alone: file of evidence -> what it holds."""
     found = budgets(releases, accountants, delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
-    said |= {"cohort": verified.cohort} if verified.cohort else {}
+    said["cohort"] = verified.cohort
     return {
         LEDGER: {"issues": [issue._asdict() for issue in verified.issues], **said},
-        BUDGETS: [b.to_file() for b in found],
+        BUDGETS: [b.model_dump(mode="json") for b in found],
     }
