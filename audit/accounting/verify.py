@@ -26,7 +26,7 @@ from fedaudit.audit.accounting.recompute import KindTraffic, LedgerReplay, own_k
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
 from fedaudit.audit.case.case import Case, Examples
-from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
+from fedaudit.audit.case.holders import find_overlaps, find_persons, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
@@ -37,6 +37,7 @@ from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection
 
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
@@ -60,8 +61,10 @@ class Verified:
     overlaps: frozenset[Group] = (
         frozenset()
     )  # who holds records that exist more than once, and in how many copies
+    persons: frozenset[Group] = frozenset()  # who holds the records of each that the data name, and how many
     assumed: tuple[str, ...] = ()  # what bounds per record take to be so and nobody told, as phrases
     law: str = ""  # the same of bounds that are credited with a draw: somebody's own code states its law
+    cohort: str = ""  # and of those towards clients: that they are not told whom they are drawn with
 
 
 ONE_HOLDER = "that each record lies once, with one client"
@@ -105,9 +108,18 @@ def verify(
         issues=tuple(_merge_issues(issues)),
         declared=again is None or bool(own),
         overlaps=find_overlaps(holders(case.examples, case.data)) if noised else frozenset(),
+        persons=find_persons(case.examples, case.data) if noised else frozenset(),
         assumed=tuple(_list_assumptions(case.simulated, case.clients, case.examples)) if noised else (),
         law=_describe_assumed_law(case.participation.availability),
+        cohort=describe_hidden_cohort(case.protections),
     )
+
+
+def describe_hidden_cohort(protections: Iterable[Protection]) -> str:
+    """That members of a round do not know each other where secure aggregation says so: nothing here tests it."""
+    if any(p.hides_single_uploads() and not p.tells_members() for p in protections):
+        return "that who takes part in a round is hidden from all who do (cohort: hidden)"
+    return ""
 
 
 def _list_assumptions(simulated: bool, clients: int, examples: Examples) -> Iterator[str]:

@@ -55,6 +55,11 @@ def spending(path: Path, delta: float | None) -> Text:
             f"epsilon at delta {number(chosen)}, after so many rounds, with its status",
             *_colluding(found),
             *dict.fromkeys(
+                f"towards {s.observer}, the draw of clients is not credited: {s.last.uncredited}"
+                for s in found
+                if s.last.uncredited
+            ),
+            *dict.fromkeys(
                 f"towards {s.observer}, per {s.unit}: {describe_bound(s.last)}"
                 for s in found
                 if s.last.status is not Status.VERIFIED
@@ -101,7 +106,10 @@ def plan(question: NoiseQuestion) -> Text:
             "release is clipped to"
         ]
         + (
-            ["noise that each client adds to its own upload counts as in the first row, for every observer"]
+            [
+                "noise that each client adds to its own upload counts as in the first row, for every observer",
+                "under secure_aggregation clients know who is drawn with them: towards them it costs more",
+            ]
             if question.rate < 1
             else []
         ),

@@ -18,7 +18,6 @@ held against C in the same way by sums of sizes. Neither depends on what was tra
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
@@ -26,7 +25,7 @@ from itertools import groupby, islice
 import numpy as np
 import scipy
 
-from fedaudit.audit.accounting.accountants import prv
+from fedaudit.audit.accounting.below import tell_apart
 from fedaudit.audit.accounting.budget import rounded_down
 from fedaudit.audit.accounting.noise_records import find_claim, record_kind
 from fedaudit.audit.noise_audit.noise_repeats import list_searches, measure_distances
@@ -362,6 +361,4 @@ def bound_below(
     claim = find_claim([replace(r, noise_std=r.noise_std * more) for r in own], delta)
     if not any(term.sampled for term in claim.counts):
         return rounded_down(claim.epsilon)
-    with suppress(ArithmeticError, ValueError):  # past its range it says nothing
-        return rounded_down(prv.bound(claim.counts, delta).lower or 0.0)
-    return None
+    return rounded_down(tell_apart(claim.counts, delta, claim.epsilon)) or None

@@ -157,7 +157,8 @@ def audit_bounds(
     ]
     doubts = [*list_doubts(lines, case.dataset, case.data)]
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
-        doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows how private they are")
+        whose = "how private they are, nor whether a record or client is more than its answers"
+        doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows {whose}")
     if player.scale.rounds < player.rounds:
         doubts.append(f"of {player.rounds:,} rounds the first {player.scale.rounds:,} were played")
     if traces := sorted(honest[SERVER].traces):
@@ -165,7 +166,10 @@ def audit_bounds(
     if case.artifacts is not None and player.is_whole:
         doubts += _find_other_release(case.artifacts, honest.values())
     if doubts:
-        checks = [_doubt(c, doubts) if c.status is Status.VERIFIED else c for c in checks]
+        # where all noise is answers, that no play moved any of it is said of nothing
+        calculated = any(r.noise_multiplier and r.mechanism in CALCULATED for r in lines)
+        open_to_doubt = (Status.VERIFIED,) if calculated else (Status.VERIFIED, Status.DECLARED)
+        checks = [_doubt(c, doubts) if c.status in open_to_doubt else c for c in checks]
     if len(case.population.parts) * player.scale.rounds > player.scale.trainings:
         more = f" Beyond {player.scale.trainings:,} trainings of a play, clients repeated their last messages."
         checks = [replace(c, reason=c.reason + more) if c.status is Status.VERIFIED else c for c in checks]

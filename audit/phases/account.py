@@ -103,6 +103,7 @@ def compute_accounts(
     """What follows from the ledger alone: file of evidence -> what it holds."""
     found = budgets(releases, accountants, delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
+    said["cohort"] = verified.cohort
     return {
         LEDGER: {"issues": [issue._asdict() for issue in verified.issues], **said},
         BUDGETS: [b.model_dump(mode="json") for b in found],

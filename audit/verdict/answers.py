@@ -6,7 +6,7 @@ from fedaudit.attacks import stats
 from fedaudit.audit.verdict.findings import clear
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
-from fedaudit.reports.bound import Status, group_observers
+from fedaudit.reports.bound import Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Answer
 from fedaudit.reports.questions import Cell, Question, State, count_states, describe_answered
@@ -179,7 +179,8 @@ def _describe_privacy(result: AuditResult) -> str:
     if not result.bounds:
         silent = "There is nothing to limit: nothing that is made of anybody's examples was sent."
         return "Unknown: no accountant was run." if result.questions else silent
-    shown = group_observers([b for b in result.bounds if b.holds])[:MOST_BOUNDS]
+    quoted = [choose_bound(result.bounds, o) for o in dict.fromkeys(b.observer for b in result.bounds)]
+    shown = group_observers([b for b in quoted if b and b.holds])[:MOST_BOUNDS]
     refuted = [b for b in result.bounds if b.status is Status.REFUTED]
     text = [
         f"Towards {observers}: epsilon {label_bound(b)}, per {b.unit}, delta {fmt.number(b.delta)}."

@@ -42,6 +42,11 @@ class ProtectionChain:
         """Whether the server reads sums only."""
         return any(p.hides_single_uploads() for p in self.protections)
 
+    @property
+    def tells_members(self) -> bool:
+        """Whether who takes part in a round is told all who do."""
+        return any(p.tells_members() for p in self.protections)
+
     def apply(
         self,
         round: int,

@@ -40,7 +40,8 @@ class Wire:
     ) -> None:
         check_protections(card, protections)
         self.chain = ProtectionChain(protections, streams, compromised)
-        self.accounts = Accounts(ledger, sampling, getattr(card, "counts_made", False))
+        known = self.chain.tells_members
+        self.accounts = Accounts(ledger, sampling, getattr(card, "counts_made", False), known)
         self.records = Records(recorder)
         # what a malicious server broadcasts instead (fl/threats/adversary.py)
         self.tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
