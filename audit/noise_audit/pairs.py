@@ -223,11 +223,16 @@ class Pairs:
         replaced = any(r.adjacency == "replace_one" for r in lines)
         yield from self._pair_central(clips, replaced) if central else self._pair_local(clips, replaced)
         yield from self._pair_data()
-        if any(r.shared for r in lines):
+        yield from self._pair_masks()
+
+    def _pair_masks(self) -> Iterator[Pair]:
+        """Whoever makes noise together is read in a sum alone, whatever the unit is."""
+        if any(r.shared for r in self.lines):
             name = "single uploads changed so that their sum stays"
             yield Pair(name, Side(), Side(probe=play.Masks()), world.allow_client)
 
     def pair_record(self) -> Iterator[Pair]:
+        yield from self._pair_masks()
         lines = [r for r in self.lines if r.unit == "record"]
         # where each is replaced everybody knows how many records there are
         removed = any(r.adjacency != "replace_one" for r in lines)

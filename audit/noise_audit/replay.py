@@ -9,8 +9,12 @@ has to be equal to the bit. Nobody has to list what a method might send.
 This differential replay finds counterexamples and proves nothing: "no counterexample among N pairs". It does not
 see the law of the noise (noise_tests.py), timing, triggers that no pair pulls, or what other processes do.
 
-Noise that ships is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what
-leaves them, less what they had received, is its noise.
+The play of the run as it was is held against the run: it enters the same ledger and releases the same model. That
+counts where the play is the run, with every training played.
+
+Noise is credited where the run's own source drew it. What a protection draws elsewhere, or changes after it was
+drawn, is declared, and tested where it leaves: clients send nothing new, and what leaves them, less what they had
+received, is noise.
 """
 
 from collections import Counter, defaultdict
@@ -27,9 +31,26 @@ from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_repeats import list_answer_questions
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, build_rows, list_acting
-from fedaudit.audit.noise_audit.noise_tests import answer_all, bound_below, record_tests, run_tests
+from fedaudit.audit.noise_audit.noise_tests import (
+    answer_all,
+    bound_below,
+    confirm_source,
+    record_tests,
+    run_tests,
+)
+from fedaudit.audit.noise_audit.other_lines import find_other_line
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips
+from fedaudit.audit.noise_audit.play import (
+    FAR,
+    MOST_OF_A_RUN,
+    NOTHING,
+    Messages,
+    PlayLimits,
+    RunPlayer,
+    Sent,
+    alternate_signs,
+    find_clips,
+)
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
     RELATIVE,
@@ -37,9 +58,11 @@ from fedaudit.audit.noise_audit.world import (
     Factor,
     Key,
     Listener,
+    Probe,
     World,
     WorldDifference,
     copy_payload,
+    is_of_steps,
     iterate_noise,
 )
 from fedaudit.fl.artifact import Channel, Party
@@ -93,12 +116,13 @@ class PlayStage:
 
     player: RunPlayer
     observer: str
+    aside: frozenset[str] = frozenset()  # protections that change noise after it was drawn
 
     def listen(
         self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
     ) -> Listener:
         """One play, compared with `first`; what does not depend on the change is taken from `known`."""
-        listener = Listener(self.observer, side.probe, first, factor, side.absent)
+        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.aside)
         self.player.play(listener, side.neighbour, known)
         return listener
 
@@ -129,47 +153,94 @@ class PlayStage:
 
 @sharing()
 def audit_bounds(
-    case: SimulatedCase, limits: PlayLimits | None = None, progress: Callable[[int, int], None] = lambda *_: None
+    case: SimulatedCase,
+    releases: Sequence[Release] | None = None,
+    limits: PlayLimits | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[BoundCheck]:
     """Holds each finite bound of the run against neighbouring plays of it.
 
-    Returns one check for each observer and unit that the noise speaks of. Raises whatever the federation's own
-    code raises.
+    `releases` are the run's ledger, where there is one. Returns one check for each observer and unit that noise
+    speaks of. Raises whatever the federation's own code raises.
     """
     player = RunPlayer(case, limits or PlayLimits())
-    stages = {view: PlayStage(player, view) for view in (SERVER, CLIENT)}
-    honest = {SERVER: stages[SERVER].listen(Side()).world}
+    first = PlayStage(player, SERVER).listen(Side()).world
+    whole = first
+    if first.is_shortened and player.is_whole:
+        whole = player.play(Listener(SERVER, Probe()), trainings=MOST_OF_A_RUN)
+    units = list_units([*(releases or ()), *first.lines])
+    is_whole = player.is_whole and not whole.is_shortened
+    rounds = player.rounds + 1 if player.scale.rounds == player.rounds else player.scale.rounds
+    played, ran = ([r for r in lines if r.round < rounds] for lines in (whole.lines, releases or ()))
+    other = None if releases is None else find_other_line(ran, played)
+    if other is not None and is_whole:
+        return [_refute_ledger(o, u, whole.lines, other) for o in SEES for u in units]
+    aside = find_changed_noise(player, first.lines)
+    stages = {view: PlayStage(player, view, aside) for view in (SERVER, CLIENT)}
+    honest = {SERVER: stages[SERVER].listen(Side(), known=first).world if aside else first}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
-    units = list_units(lines)
-    played: dict[tuple[str, Unit], BoundCheck] = {}
+    found: dict[tuple[str, Unit], BoundCheck] = {}
     follows = honest[CLIENT].events.keys() <= honest[SERVER].events.keys()
     for number, (view, unit) in enumerate((view, unit) for view in honest for unit in units):
         progress(number, len(honest) * len(units))
-        if view == CLIENT and follows and played[SERVER, unit].status is Status.VERIFIED:
-            played[view, unit] = replace(played[SERVER, unit], observer=view)  # who sees less learns no more
+        if view == CLIENT and follows and found[SERVER, unit].status is Status.VERIFIED:
+            found[view, unit] = replace(found[SERVER, unit], observer=view)  # who sees less learns no more
             continue
-        played[view, unit] = _check(stages[view], unit, honest[view])
+        found[view, unit] = _check(stages[view], unit, honest[view])
     checks = [
-        _as_seen(played[SERVER if observer == SERVER else CLIENT, unit], observer, unit, lines)
+        _as_seen(found[SERVER if observer == SERVER else CLIENT, unit], observer, unit, lines)
         for observer in SEES
         for unit in units
     ]
     doubts = [*list_doubts(lines, case.dataset, case.data)]
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
         doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows how private they are")
+    if changed := sorted({r.kind for r in lines if r.source in aside and r.noise_multiplier}):
+        doubts.append(f"the noise on {', '.join(changed)} is changed after the run's source drew it")
+    if other is not None:
+        doubts.append(f"a play in which clients train less enters another ledger: {other}")
     if player.scale.rounds < player.rounds:
         doubts.append(f"of {player.rounds:,} rounds the first {player.scale.rounds:,} were played")
     if traces := sorted(honest[SERVER].traces):
         doubts.append(f"code of the team's own opens {', '.join(traces)} in a run, which no play puts back")
-    if case.artifacts is not None and player.is_whole:
-        doubts += _find_other_release(case.artifacts, honest.values())
+    if case.artifacts is not None and is_whole:
+        doubts += _find_other_release(case.artifacts, whole)
     if doubts:
         checks = [_doubt(c, doubts) if c.status is Status.VERIFIED else c for c in checks]
-    if len(case.population.parts) * player.scale.rounds > player.scale.trainings:
+    if first.is_shortened:
         more = f" Beyond {player.scale.trainings:,} trainings of a play, clients repeated their last messages."
         checks = [replace(c, reason=c.reason + more) if c.status is Status.VERIFIED else c for c in checks]
     return checks
+
+
+def find_changed_noise(player: RunPlayer, lines: Sequence[Release]) -> frozenset[str]:
+    """The protections that do more to noised values than to compute with them.
+
+    Two plays in which clients send something else, and noised values are the same: what leaves is the same then,
+    but where clean values, or noise by itself, are put to use after noise was drawn.
+    """
+    central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
+    clips = find_clips([r for r in lines if not is_of_steps(r)], central)
+    loud = Sent((FAR, -0.5, 0.2), alternate_signs)
+    changed: frozenset[str] = frozenset()
+    while clips:
+        still, far = (Messages(clips, dict.fromkeys(everybody, sent)) for sent in (NOTHING, loud))
+        first = Listener(SERVER, still, aside=changed)
+        second = Listener(SERVER, far, player.play(first), lambda _: float("inf"), aside=changed)
+        player.play(second, known=first.world)
+        if second.changed <= changed:
+            break
+        changed |= second.changed
+    return changed
+
+
+def _refute_ledger(observer: str, unit: Unit, lines: Sequence[Release], other: str) -> BoundCheck:
+    """The check of a bound whose ledger is not that of the run."""
+    if clear := find_clear(observer, unit, lines):
+        return clear
+    reason = f"The ledger is not that of a play of the run: {other}."
+    return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="ledger")
 
 
 def find_misstatement(world: World) -> Event | None:
@@ -270,9 +341,9 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
     return replace(check, observer=observer)
 
 
-def _find_other_release(artifacts: Path, worlds: Collection[World]) -> Iterator[str]:
+def _find_other_release(artifacts: Path, world: World) -> Iterator[str]:
     """Whether a play of the run as it was releases another model than the run did."""
-    played = {key: event.payload for world in worlds for key, event in world.events.items()}
+    played = {key: event.payload for key, event in world.events.items()}
     for artifact in read(artifacts, lambda line: line["channel"] == Channel.RELEASE.value):
         key = Key(artifact.channel.value, artifact.round, str(artifact.sender), str(artifact.kind))
         for name, value in artifact.payload.items() if key in played else ():
@@ -309,35 +380,68 @@ def _is_normalised_by_itself(data: Data) -> bool:
 def audit_noise(
     case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
 ) -> list[NoiseAuditRecord]:
-    """Play the run, and once more under another master seed, and test all the noise that it draws.
+    """Play the run, and once more under another master seed, and test all noise that nobody saw drawn.
 
-    Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
-    most `alpha`. Raises whatever the federation's own code raises.
+    What the run's own source drew, and nobody changed, needs no test. Returns a record for each kind of noised
+    values in `releases`. Correct noise is refuted with a chance of at most `alpha`. Raises whatever the
+    federation's own code raises.
     """
     noised = [r for r in releases if r.noise_multiplier]
     if not noised:
         return []
     player = RunPlayer(case, limits or PlayLimits())
-    plays = [draw_noise(p, noised) for p in (player, player.reseed())]
-    ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in plays)
-    answers, others = ([s for s in plays[i] if s.line.mechanism not in CALCULATED] for i in (0, 1))
+    aside = find_changed_noise(player, noised)
+    plays = [draw_noise(p, noised, aside) for p in (player, player.reseed())]
+    unseen = [[s for s in own if not s.is_of_source] for own in plays]
+    ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in unseen)
+    answers, others = ([s for s in own if s.line.mechanism not in CALCULATED] for own in unseen)
+    if still := {s.line.kind for s in ours} - {s.line.kind for s in ours if s.values.any()}:
+        # no protection adds it: either training has, or nobody
+        ours, other = ([s for s in own if s.line.kind not in still] for own in (ours, other))
+        ours += compare_first_messages(player, noised, still)
     alpha = alpha / 2 if answers else alpha
     tests = run_tests(ours, other, alpha)
     tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
-    records = record_tests(tests, {s.line.kind for s in plays[0]}, noised, delta)
-    return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
+    tests += [confirm_source(kind) for kind in sorted({s.line.kind for s in plays[0] if s.is_of_source})]
+    records = record_tests(tests, {s.line.kind for s in [*plays[0], *ours]}, noised, delta)
+    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in still]
+    return [r.model_copy(update={"at_least": bound_below(r.kind, heard, noised, delta)}) for r in records]
 
 
-def draw_noise(player: RunPlayer, lines: Sequence[Release]) -> list[NoiseSample]:
+def draw_noise(
+    player: RunPlayer, lines: Sequence[Release], aside: frozenset[str] = frozenset()
+) -> list[NoiseSample]:
     """The noise of one play in which everybody takes part.
 
     `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
     """
     central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
     still = Messages(find_clips(lines, central), dict.fromkeys(everybody, NOTHING), lambda _: everybody)
-    listener = _NoiseListener("server", still)
+    listener = _NoiseListener("server", still, aside=aside)
     player.play(listener)
     return [s for s in listener.samples if listener.is_noise_alone(s.line, player.case.protections)]
+
+
+def compare_first_messages(
+    player: RunPlayer, lines: Sequence[Release], kinds: Collection[str]
+) -> list[NoiseSample]:
+    """Half of what first messages differ by under two master seeds, where training adds the noise itself.
+
+    All begin with the same model. Whatever else is drawn can only add to it, so that it is no shorter than noise.
+    """
+    plays = [p.play(Listener(SERVER, Probe())) for p in (player, player.reseed())]
+    samples = []
+    for line in (r for r in lines if r.kind in kinds and r.round == 0):
+        key = Key(Channel.UPLINK.value, line.round, line.sender, line.kind)
+        ours, other = (p.events.get(key) for p in plays)
+        if ours is None or other is None or is_of_steps(line):
+            continue
+        for name, value in ours.payload.items():
+            twin = other.payload.get(name)
+            if value.is_floating_point() and twin is not None and twin.shape == value.shape:
+                apart = (value.double() - twin.double()).flatten().cpu().numpy()
+                samples.append(NoiseSample(line, name, apart / 2**0.5))
+    return samples
 
 
 @dataclass
@@ -351,8 +455,8 @@ class _NoiseListener(Listener):
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
         before = copy_payload(clean)  # whoever adds noise may do so in place
         noised = super().add_noise(line, clean, add)
-        self._tapped.add((line.round, line.sender, line.source))
-        self._keep(line, before, noised)
+        if (line.round, line.sender, line.source) in self._tapped:
+            self._keep(line, before, noised, is_of_source=True)
         return noised
 
     def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
@@ -375,6 +479,8 @@ class _NoiseListener(Listener):
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
                 line = self._find_credit(round, kind, sender)
+                if line is not None and is_of_steps(line):
+                    continue  # what is left of it in the message, nobody says
                 if line is not None and line.mechanism not in CALCULATED:
                     self._keep_answer(self._entered[round, str(kind), str(sender)], payload)
                 elif line is not None and kind in self._sent:
@@ -387,7 +493,7 @@ class _NoiseListener(Listener):
             len(list_acting(protections, line.kind)) < 2 or (line.round, line.sender, line.source) in self._tapped
         )
 
-    def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
+    def _keep(self, line: Release, clean: Payload, noised: Payload, is_of_source: bool = False) -> None:
         for name, value in clean.items():
             after = noised.get(name)
             is_noised = value.is_floating_point() or line.mechanism == "discrete_laplace"
@@ -395,7 +501,7 @@ class _NoiseListener(Listener):
                 continue
             before = value.detach().double().flatten().cpu().numpy()
             values = after.detach().double().flatten().cpu().numpy() - before
-            self.samples.append(NoiseSample(line, name, values, before))
+            self.samples.append(NoiseSample(line, name, values, before, is_of_source))
 
     def _keep_answer(self, lines: Sequence[Release], sent: Payload) -> None:
         """What left, as it is: one answer, which costs what all lines of its kind and sender do together."""

@@ -66,14 +66,14 @@ class Accounts:
         tap.current().enter(release)
         self._shares.append(release)
 
-    def enter_clear(self, round: int, kind: str, source: str) -> None:
+    def enter_clear(self, round: int, kind: str, source: str, observers: tuple[str, ...] = EVERYONE) -> None:
         """Write that the server knows something of the clients that no protected message told it."""
         self.enter(
             Release(
                 round=round,
                 kind=kind,
                 sender=f"{Role.CLIENT.value}/*",
-                observers=EVERYONE,
+                observers=observers,
                 mechanism="none",
                 source=source,
             )

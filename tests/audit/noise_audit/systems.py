@@ -57,6 +57,6 @@ def judge(observer: str, unit: str = "client", **changes: Any) -> PrivacyBound:
         run = RunDir.create(Path(folder) / "run")
         simulate.run(run, config, lambda *_: None)
         account.run(run, config, lambda *_: None)
-        verified = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts), run.history())
+        verified = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts))
         found = read_bounds(EvidenceFolder(run.path), verified, {})
     return next(b for b in found if (b.observer, b.unit) == (observer, unit))

@@ -54,7 +54,12 @@ def test_a_right_mechanism_of_practice_stands(name: str) -> None:
 
 WRONG: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "correlated noise counted as independent": (OTHERS, "client", "replay", own("CountedAsIndependent")),
-    "clean momentum beside noise of the run's source": (OTHERS, "client", "replay", own("MomentumAfterTheSource")),
+    "clean momentum beside noise of the run's source": (
+        OTHERS,
+        "client",
+        "replay",
+        own("MomentumAfterTheSource"),
+    ),
     "an adaptive clip that nobody pays for": (OTHERS, "client", "replay", own("AdaptiveClipUnpaid", **COINS)),
     "too little noise on a grid": ("server", "client", "noise test", own("OnAGridTooLittle")),
     "training adds half of the noise": (
@@ -121,8 +126,12 @@ def test_shares_that_a_protection_thins_out_itself_are_refuted() -> None:
 
 @pytest.mark.parametrize("protection", [GAUSSIAN, CENTRAL], ids=lambda p: p["name"])
 def test_towards_a_server_that_times_its_clients_there_is_no_bound(protection: dict[str, Any]) -> None:
-    bound = judge("server", "client", protections=[protection, *([SUMMED] if protection == CENTRAL else [])], **CLOCK)
-    assert bound.status == "none" and any("task time" in r.sentence or "aggregate" in r.sentence for r in bound.reasons)
+    bound = judge(
+        "server", "client", protections=[protection, *([SUMMED] if protection == CENTRAL else [])], **CLOCK
+    )
+    assert bound.status == "none" and any(
+        "task time" in r.sentence or "aggregate" in r.sentence for r in bound.reasons
+    )
 
 
 def test_towards_others_a_server_s_clock_tells_nothing() -> None:

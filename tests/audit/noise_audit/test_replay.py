@@ -400,7 +400,7 @@ def test_a_bound_of_which_no_pair_moved_anything_stays_declared(monkeypatch: pyt
 
 def test_a_run_of_which_not_everything_is_trained_is_compared_all_the_same() -> None:
     """Clients repeat their last message once a play has trained as much as it may."""
-    checks = audit_bounds(make_case(protections=[GAUSSIAN]), PlayLimits(work=1.0))
+    checks = audit_bounds(make_case(protections=[GAUSSIAN]), limits=PlayLimits(work=1.0))
     assert [c.status for c in checks] == ["verified"] * 3
 
 
