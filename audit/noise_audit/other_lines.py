@@ -1,7 +1,8 @@
 """The ledger of a run, held against that of a play of the run as it was, line by line.
 
-A play is made by the run's own code, which enters what it releases. So a line of the run that costs less than every
-line of its round, kind and sender in the play, and one that is missing, are not of that run. A line may cost more.
+A play is made by the run's own code, which enters what it releases. So a line of the run that costs less than
+every line of its round, kind and sender in the play, and one that is missing, are not of that run. A line may
+cost more.
 """
 
 import math

@@ -69,6 +69,7 @@ from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
+from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
 from fedaudit.fl.runtime.cipher import CIPHER
@@ -111,18 +112,26 @@ class PairOutcome:
 
 
 @dataclass(frozen=True)
+class NoiseOrigin:
+    """Where noise is made that no tap hears as it leaves."""
+
+    aside: frozenset[str] = frozenset()  # protections that change noise after it was drawn
+    trained: frozenset[str] = frozenset()  # kinds that no protection changes: training noises them, or nobody
+
+
+@dataclass(frozen=True)
 class PlayStage:
     """Where one observer listens to plays of the federation."""
 
     player: RunPlayer
     observer: str
-    aside: frozenset[str] = frozenset()  # protections that change noise after it was drawn
+    origin: NoiseOrigin = NoiseOrigin()
 
     def listen(
         self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
     ) -> Listener:
         """One play, compared with `first`; what does not depend on the change is taken from `known`."""
-        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.aside)
+        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.origin.aside)
         self.player.play(listener, side.neighbour, known)
         return listener
 
@@ -137,7 +146,7 @@ class PlayStage:
 
     def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
         case = self.player.case
-        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest)
+        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest, self.origin.trained)
         central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
         return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
 
@@ -175,8 +184,9 @@ def audit_bounds(
     other = None if releases is None else find_other_line(ran, played)
     if other is not None and is_whole:
         return [_refute_ledger(o, u, whole.lines, other) for o in SEES for u in units]
-    aside = find_changed_noise(player, first.lines)
-    stages = {view: PlayStage(player, view, aside) for view in (SERVER, CLIENT)}
+    origin = find_origin(player, first.lines)
+    aside = origin.aside
+    stages = {view: PlayStage(player, view, origin) for view in (SERVER, CLIENT)}
     honest = {SERVER: stages[SERVER].listen(Side(), known=first).world if aside else first}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
@@ -214,25 +224,29 @@ def audit_bounds(
     return checks
 
 
-def find_changed_noise(player: RunPlayer, lines: Sequence[Release]) -> frozenset[str]:
-    """The protections that do more to noised values than to compute with them.
+def find_origin(player: RunPlayer, lines: Sequence[Release]) -> NoiseOrigin:
+    """Which protections do more to noised values than to compute with them, and which kinds none changes.
 
     Two plays in which clients send something else, and noised values are the same: what leaves is the same then,
     but where clean values, or noise by itself, are put to use after noise was drawn.
     """
     central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
     clips = find_clips([r for r in lines if not is_of_steps(r)], central)
-    loud = Sent((FAR, -0.5, 0.2), alternate_signs)
-    changed: frozenset[str] = frozenset()
-    while clips:
-        still, far = (Messages(clips, dict.fromkeys(everybody, sent)) for sent in (NOTHING, loud))
-        first = Listener(SERVER, still, aside=changed)
-        second = Listener(SERVER, far, player.play(first), lambda _: float("inf"), aside=changed)
-        player.play(second, known=first.world)
-        if second.changed <= changed:
-            break
-        changed |= second.changed
-    return changed
+    still, loud = (
+        Messages(clips, dict.fromkeys(everybody, sent))
+        for sent in (NOTHING, Sent((FAR, -0.5, 0.2), alternate_signs))
+    )
+    aside, trained = frozenset[str](), set[str]()
+    views = [SERVER, CLIENT] if clips else []
+    while views:
+        first = player.play(_NoiseListener(views[0], replace(still), aside=aside))
+        second = _NoiseListener(views[0], replace(loud), first, lambda _: float("inf"), aside=aside)
+        player.play(second, known=first)
+        trained |= second.untouched & {r.kind for r in lines}
+        if second.changed <= aside:
+            views = views[1:]
+        aside |= second.changed
+    return NoiseOrigin(aside, frozenset(trained))
 
 
 def _refute_ledger(observer: str, unit: Unit, lines: Sequence[Release], other: str) -> BoundCheck:
@@ -264,7 +278,9 @@ def find_misstatement(world: World) -> Event | None:
 
 def _read_law(line: Release) -> tuple[object, ...]:
     """What of a line decides about noise and what it hides."""
-    return line.mechanism, line.noise_std, line.sensitivity, line.unit, line.adjacency, line.aggregated
+    share = f"{share_of_noise(line):.9g}"  # of noise made together, a line has what those who came add up to
+    drawn = (line.sampling, line.sample_rate) if line.unit == "record" else ()
+    return line.mechanism, share, line.sensitivity, line.unit, line.adjacency, *drawn
 
 
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
@@ -390,21 +406,20 @@ def audit_noise(
     if not noised:
         return []
     player = RunPlayer(case, limits or PlayLimits())
-    aside = find_changed_noise(player, noised)
-    plays = [draw_noise(p, noised, aside) for p in (player, player.reseed())]
+    origin = find_origin(player, noised)
+    plays = [draw_noise(p, noised, origin.aside) for p in (player, player.reseed())]
     unseen = [[s for s in own if not s.is_of_source] for own in plays]
     ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in unseen)
     answers, others = ([s for s in own if s.line.mechanism not in CALCULATED] for own in unseen)
-    if still := {s.line.kind for s in ours} - {s.line.kind for s in ours if s.values.any()}:
-        # no protection adds it: either training has, or nobody
-        ours, other = ([s for s in own if s.line.kind not in still] for own in (ours, other))
-        ours += compare_first_messages(player, noised, still)
+    if origin.trained:
+        ours, other = ([s for s in own if s.line.kind not in origin.trained] for own in (ours, other))
+        ours += compare_first_messages(player, noised, origin.trained)
     alpha = alpha / 2 if answers else alpha
     tests = run_tests(ours, other, alpha)
     tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
     tests += [confirm_source(kind) for kind in sorted({s.line.kind for s in plays[0] if s.is_of_source})]
     records = record_tests(tests, {s.line.kind for s in [*plays[0], *ours]}, noised, delta)
-    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in still]
+    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in origin.trained]
     return [r.model_copy(update={"at_least": bound_below(r.kind, heard, noised, delta)}) for r in records]
 
 
@@ -451,6 +466,7 @@ class _NoiseListener(Listener):
     samples: list[NoiseSample] = field(default_factory=list)
     _sent: Message = field(default_factory=dict)  # by the client whose message is on its way
     _model: Payload = field(default_factory=dict)  # the latest broadcast
+    _seen: dict[str, bool] = field(default_factory=dict)  # kind -> whether all left as they were sent
 
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
         before = copy_payload(clean)  # whoever adds noise may do so in place
@@ -473,6 +489,10 @@ class _NoiseListener(Listener):
     def carry(
         self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
     ) -> Message:
+        if channel == Channel.UPLINK:
+            for kind in message.keys() & self._sent.keys():
+                alike = _are_equal(message[kind], self._sent[kind])
+                self._seen[kind] = self._seen.get(kind, True) and alike
         carried = super().carry(round, channel, sender, seen_by, message)
         if channel == Channel.DOWNLINK:
             self._model = message.get(Kind.GLOBAL_MODEL, self._model)
@@ -486,6 +506,11 @@ class _NoiseListener(Listener):
                 elif line is not None and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried
+
+    @property
+    def untouched(self) -> set[str]:
+        """Kinds that no protection changed."""
+        return {str(kind) for kind, alike in self._seen.items() if alike}
 
     def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
         """Whether no other protection changed what a plugin had noised: that would be no noise."""
@@ -512,3 +537,7 @@ class _NoiseListener(Listener):
         line = replace(noised[0], noise_std=1 / cost, sensitivity=1.0, count=1)
         for name, value in sent.items():
             self.samples.append(NoiseSample(line, name, value.detach().double().flatten().cpu().numpy()))
+
+
+def _are_equal(first: Payload, second: Payload) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(v, second[name]) for name, v in first.items())

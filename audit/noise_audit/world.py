@@ -122,8 +122,8 @@ class Diverged(BaseException):
 class Listener(MessageTap):
     """Writes down what `observer` sees of one play; with `first`, compares it with that and goes on alike.
 
-    `factor(line)` times the declared sensitivity is how far clean values may be apart. `aside` are protections that
-    change noise after it was drawn: they are heard where something leaves, as those with a generator of their own.
+    `factor(line)` times the declared sensitivity is how far clean values may be apart. `aside` are protections
+    that change noise after it was drawn: they are heard where something leaves, as those are that draw their own.
     """
 
     observer: str
@@ -173,6 +173,9 @@ class Listener(MessageTap):
 
     def enter(self, line: Release) -> None:
         self.world.lines.append(line)
+        self.expect(line)
+
+    def expect(self, line: Release) -> None:
         self._entered.setdefault((line.round, line.kind, line.sender), []).append(line)
 
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:

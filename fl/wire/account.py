@@ -63,7 +63,7 @@ class Accounts:
 
     def enter_later(self, release: Release) -> None:
         """Keep the line of a share of noise until the round ends, when it is known what the shares add up to."""
-        tap.current().enter(release)
+        tap.current().expect(release)
         self._shares.append(release)
 
     def enter_clear(self, round: int, kind: str, source: str, observers: tuple[str, ...] = EVERYONE) -> None:

@@ -93,8 +93,8 @@ class ProtectionChain:
         if shares and masks:
             source, kind = next((source, kind) for kind, (source, _) in shares.items())
             raise UserError(
-                f"{source}: shares of noise that clients make together hide nobody in {kind.value}, of which they "
-                "send different parts",
+                f"{source}: shares of noise made together hide nobody in {kind.value}, of which clients send "
+                "different parts",
                 hint="use contributors: 1, or a method whose clients send whole models",
             )
         for kind, payload in sending.message.items():
@@ -186,7 +186,7 @@ def _check_shares_stay(
         now = message.get(kind, made)  # withheld, it tells nobody anything
         if now.keys() != made.keys() or not all(torch.equal(now[name], value) for name, value in made.items()):
             raise UserError(
-                f"{protection.title} would change shares of noise that {source} has put on {kind.value}, and only "
+                f"{protection.title} would change shares of noise that {source} has put on {kind.value}: only "
                 "the sum of them as they are hides anybody",
                 hint=f"list {source} after it, or use contributors: 1",
             )

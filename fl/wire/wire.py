@@ -111,7 +111,7 @@ class Wire:
         message, lines = self._protect(round, party, seen_by, message, {}, settled)
         if shared := [r for r in lines if r.shared]:
             raise UserError(
-                f"{shared[0].source} cannot protect {self._checks.title}: {shared[0].kind} carries shares of noise, "
+                f"{shared[0].source} cannot protect {self._checks.title}: {shared[0].kind} has shares of noise, "
                 "and the next client reads it alone",
                 hint="use contributors: 1 for what travels from client to client",
             )

@@ -62,7 +62,7 @@ class Correlated(CentralDP):
     def draw(self, averaging: Averaging, line: Release, moved: Payload) -> Payload:
         clean = {k: v - 0.5 * self.last[k] if self.last else v for k, v in moved.items()}
         noised = averaging.noise.release(line, clean)
-        self.last = {k: noised[k] - clean[k] for k in clean}
+        self.last = {k: noised[k] - moved[k] for k in moved}
         return noised
 
 
@@ -71,20 +71,20 @@ class CorrelatedAfterwards(Correlated):
 
     def draw(self, averaging: Averaging, line: Release, moved: Payload) -> Payload:
         drawn = averaging.noise.release(line, {k: torch.zeros_like(v) for k, v in moved.items()})
-        noised = {k: moved[k] + v - (0.5 * self.last[k] if self.last else 0.0) for k, v in drawn.items()}
-        self.last = drawn
-        return noised
+        return self.add(moved, drawn)
+
+    def add(self, moved: Payload, drawn: Payload) -> Payload:
+        self.last = {k: v - 0.5 * self.last[k] if self.last else v for k, v in drawn.items()}
+        return {k: v + self.last[k] for k, v in moved.items()}
 
 
-class CorrelatedByItself(Correlated):
+class CorrelatedByItself(CorrelatedAfterwards):
     """Right: the same from a generator of its own."""
 
     def draw(self, averaging: Averaging, line: Release, moved: Payload) -> Payload:
         rng = averaging.rng
         drawn = {k: torch.randn(v.shape, generator=rng) * line.noise_std for k, v in moved.items()}
-        noised = {k: moved[k] + v - (0.5 * self.last[k] if self.last else 0.0) for k, v in drawn.items()}
-        self.last = drawn
-        return noised
+        return self.add(moved, drawn)
 
 
 class CountedAsIndependent(Correlated):

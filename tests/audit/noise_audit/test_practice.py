@@ -12,6 +12,7 @@ OWN = "tests.audit.noise_audit.practice:"
 UNEVEN = {"federation": {"partition": {"name": "quantity", "law": "lognormal", "sigma": 1.2}}}
 SUMMED = {"name": "secure_aggregation"}
 COUNTS = {"name": "discrete_laplace", "kinds": ["num_examples"], "scale": 2.0}
+FULL = {"federation": {"availability": "full"}}
 COINS = {"federation": {"clients": 8, "availability": {"name": "bernoulli", "p": 0.5}}}
 CLOCK = {"federation": {"time_model": {"name": "counted", "bandwidth": 2, "compute": 0.001}}}
 
@@ -25,9 +26,14 @@ def by_itself(method: str, lines: str) -> dict[str, Any]:
 
 
 RIGHT: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "correlated noise, taken back before the next is drawn": (OTHERS, "client", "verified", own("Correlated")),
-    "correlated noise, drawn on nothing": (OTHERS, "client", "declared", own("CorrelatedAfterwards")),
-    "correlated noise of its own": (OTHERS, "client", "declared", own("CorrelatedByItself")),
+    "correlated noise, some taken back before more is drawn": (
+        OTHERS,
+        "client",
+        "verified",
+        own("Correlated", **FULL),
+    ),
+    "correlated noise, drawn on nothing": (OTHERS, "client", "declared", own("CorrelatedAfterwards", **FULL)),
+    "correlated noise of its own": (OTHERS, "client", "declared", own("CorrelatedByItself", **FULL)),
     "an adaptive clip that is paid for": (OTHERS, "client", "verified", own("AdaptiveClip", **COINS)),
     "a modulus after the noise": ("server", "client", "verified", own("Modulus")),
     "numbers cut after the noise": ("server", "client", "verified", own("Clamped")),
@@ -53,12 +59,12 @@ def test_a_right_mechanism_of_practice_stands(name: str) -> None:
 
 
 WRONG: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "correlated noise counted as independent": (OTHERS, "client", "replay", own("CountedAsIndependent")),
+    "correlated noise counted as independent": (OTHERS, "client", "replay", own("CountedAsIndependent", **FULL)),
     "clean momentum beside noise of the run's source": (
         OTHERS,
         "client",
         "replay",
-        own("MomentumAfterTheSource"),
+        own("MomentumAfterTheSource", **FULL),
     ),
     "an adaptive clip that nobody pays for": (OTHERS, "client", "replay", own("AdaptiveClipUnpaid", **COINS)),
     "too little noise on a grid": ("server", "client", "noise test", own("OnAGridTooLittle")),
