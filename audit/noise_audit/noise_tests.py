@@ -201,12 +201,14 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
 
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     numbers: dict[tuple[str, int], list[Floats]] = {}  # by array and size: sums of squares, and how many
-    furthest = [0.0, 0.0]  # below and above
+    furthest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # below, above, and of how many
     for row, sample, z in _iterate_scores(rows):
         _, round, sender, turn = row.key
-        furthest = [max(furthest[0], -float(z.min())), max(furthest[1], float(z.max()))]
         squares, where = z**2, f"round {round}"
         message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
+        for part in ("all messages", where, sender):
+            far = furthest[part]
+            far[0], far[1], far[2] = max(far[0], -float(z.min())), max(far[1], float(z.max())), far[2] + z.size
         for family, part in (
             ("whole", "all messages"),
             ("rounds", where),
@@ -241,11 +243,13 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
             name = next(islice(names, worst, None))
             looked = f"the least of {len(totals):,} {family}, {name}," if family != "whole" else "the whole"
             text = f"{looked} has {share:.4g} times the stated noise over {int(sizes[worst]):,} numbers"
-    size = int(families["whole"][2][0])
-    for side, far in zip(("below", "above"), furthest, strict=True):
-        chance = min(1.0, float(np.exp(size * stats.norm.logcdf(far))) * (len(families) + 2))
+    for part, (below, above, size) in furthest.items():
+        far = min(below, above)  # as far as noise reaches on its shorter side
+        alike = 1 if part == "all messages" else len(furthest) - 1
+        chance = min(1.0, float(np.exp(size * stats.norm.logcdf(far))) * 2 * alike * (len(families) + 2))
         if chance < least:
-            least, text = chance, f"of {size:,} numbers none is more than {far:.3g} deviations {side} nothing"
+            least, side = chance, "below" if below <= above else "above"
+            text = f"of {int(size):,} numbers of {part} none is more than {far:.3g} deviations {side} nothing"
     return least, f"{text}, p = {least:.2g}"
 
 

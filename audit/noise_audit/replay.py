@@ -411,15 +411,15 @@ def audit_noise(
     unseen = [[s for s in own if not s.is_of_source] for own in plays]
     ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in unseen)
     answers, others = ([s for s in own if s.line.mechanism not in CALCULATED] for own in unseen)
-    if origin.trained:
-        ours, other = ([s for s in own if s.line.kind not in origin.trained] for own in (ours, other))
-        ours += compare_first_messages(player, noised, origin.trained)
+    if trained := origin.trained - {s.line.kind for s in plays[0] if s.is_of_source}:
+        ours, other = ([s for s in own if s.line.kind not in trained] for own in (ours, other))
+        ours += compare_first_messages(player, noised, trained)
     alpha = alpha / 2 if answers else alpha
     tests = run_tests(ours, other, alpha)
     tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
     tests += [confirm_source(kind) for kind in sorted({s.line.kind for s in plays[0] if s.is_of_source})]
     records = record_tests(tests, {s.line.kind for s in [*plays[0], *ours]}, noised, delta)
-    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in origin.trained]
+    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in trained]
     return [r.model_copy(update={"at_least": bound_below(r.kind, heard, noised, delta)}) for r in records]
 
 

@@ -47,8 +47,9 @@ RIGHT: list[tuple[str, str, dict[str, Any]]] = [
 def test_correct_noise_of_a_run_passes(kind: str, sender: str, changes: dict[str, Any]) -> None:
     (record,) = records(kind, sender, **changes)
     assert not record.refuted and not record.not_audited, record.sentence
-    assert 0 < record.failure_rate <= 0.01 and len(record.checks) == 4
-    assert "no proof" in record.sentence
+    is_of_source = not str(changes["protections"][0]["name"]).startswith(PLANTED)
+    assert len(record.checks) == (1 if is_of_source else 3)
+    assert record.failure_rate == 0 if is_of_source else 0 < record.failure_rate <= 0.01
 
 
 CONFIGS = {
@@ -89,7 +90,7 @@ WRONG = {
     "small_noise:BiasesClear": "amount of noise",
     "reused_noise:OneForAll": "noise used twice",
     "reused_noise:PublicSeed": "noise that anybody can compute",
-    "wrong_law:LaplaceCalledGaussian": "law of the noise",
+    "wrong_law:UniformNoise": "amount of noise",
 }
 
 
