@@ -160,7 +160,7 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
     "one line's noise": (
         (LOCAL,),
         lambda r: [replace(r[0], noise_std=5.0), *r[1:]],
-        "noise 5 towards server; it is 4",
+        "noise 5 towards",
     ),
     "half the sensitivity": ((LOCAL,), noised(sensitivity=0.5, clip_norm=0.5), "sensitivity 0.5; it is 1"),
     "half the sensitivity of its clip": ((LOCAL,), noised(sensitivity=0.5), "its clip lets 1 through"),
@@ -185,7 +185,7 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
     "fresh draws": (
         (CENTRAL, "{name: persistent, p: 0.5, period: 3}"),
         noised(coin=""),
-        "that it has a draw of its own",
+        "a draw of its own",
     ),
     "a draw for each release": ((STEPS,), noised(count=1), "1 releases; they are 3"),
     "fewer steps": ((STEPS,), noised(count=2, steps=2), "2 releases; they are 3"),
