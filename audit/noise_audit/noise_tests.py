@@ -5,8 +5,8 @@ at, and together they fail a run of correct noise with at most the stated chance
 fails it never. More noise than declared is no fault, and noise of the run's own source is not tested.
 
     amount     the sum of squares of n standard normal scores is chi-squared: the least of all messages, rounds,
-               senders, arrays, numbers and some of their crossings, and the largest number on either side, with
-               Bonferroni's correction
+               senders, arrays, numbers and some of their crossings; the largest number on either side; the mean size of all;
+               with Bonferroni's correction
     repeats    stretches of noise that come twice, and numbers that another master seed leaves (noise_repeats.py)
 
 Noise that clients add to a recorded upload stays beside what they trained, u + n, of which the ledger says
@@ -47,6 +47,7 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
+MEAN_SIZE = math.sqrt(2 / math.pi)  # of a standard normal number
 CONFIDENCE = 0.975  # of a lower bound
 
 
@@ -201,11 +202,13 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
 
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     numbers: dict[tuple[str, int], list[Floats]] = {}  # by array and size: sums of squares, and how many
+    sizes_of_all = 0.0
     furthest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # below, above, and of how many
     for row, sample, z in _iterate_scores(rows):
         _, round, sender, turn = row.key
         squares, where = z**2, f"round {round}"
         message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
+        sizes_of_all += float(np.abs(z).sum())
         for part in ("all messages", where, sender):
             far = furthest[part]
             far[0], far[1], far[2] = max(far[0], -float(z.min())), max(far[1], float(z.max())), far[2] + z.size
@@ -232,11 +235,11 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
         np.concatenate([total for total, _ in numbers.values()]),
         np.concatenate([np.full(total.size, many[0]) for total, many in numbers.values()]),
     )
-    least, text = 1.0, ""
+    least, text, kinds = 1.0, "", len(families) + 3
     for family, (names, totals, sizes) in families.items():
         chances = np.asarray(stats.chi2.cdf(totals, sizes))
         worst = int(np.argmin(chances))
-        chance = min(1.0, float(chances[worst]) * len(totals) * (len(families) + 2))
+        chance = min(1.0, float(chances[worst]) * len(totals) * kinds)
         if chance <= least or not text:
             least = min(least, chance)
             share = float(np.sqrt(totals[worst] / sizes[worst]))
@@ -246,10 +249,18 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
     for part, (below, above, size) in furthest.items():
         far = min(below, above)  # as far as noise reaches on its shorter side
         alike = 1 if part == "all messages" else len(furthest) - 1
-        chance = min(1.0, float(np.exp(size * stats.norm.logcdf(far))) * 2 * alike * (len(families) + 2))
+        chance = min(1.0, float(np.exp(size * stats.norm.logcdf(far))) * 2 * alike * kinds)
         if chance < least:
             least, side = chance, "below" if below <= above else "above"
             text = f"of {int(size):,} numbers of {part} none is more than {far:.3g} deviations {side} nothing"
+    size = int(furthest["all messages"][2])
+    mean = sizes_of_all / size  # which a law of many small numbers and few large ones has less of
+    chance = min(1.0, kinds * float(stats.norm.cdf((mean - MEAN_SIZE) / math.sqrt((1 - MEAN_SIZE**2) / size))))
+    if chance < least:
+        least, text = (
+            chance,
+            f"the mean size of {size:,} numbers is {mean / MEAN_SIZE:.4g} times that of the noise",
+        )
     return least, f"{text}, p = {least:.2g}"
 
 

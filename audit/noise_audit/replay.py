@@ -232,15 +232,13 @@ def find_origin(player: RunPlayer, lines: Sequence[Release]) -> NoiseOrigin:
     """
     central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
     clips = find_clips([r for r in lines if not is_of_steps(r)], central)
-    still, loud = (
-        Messages(clips, dict.fromkeys(everybody, sent))
-        for sent in (NOTHING, Sent((FAR, -0.5, 0.2), alternate_signs))
-    )
+    even = Messages(clips, dict.fromkeys(everybody, Sent((FAR,))))
+    uneven = Messages(clips, dict.fromkeys(everybody, Sent((0.5, FAR, 0.2), alternate_signs)))
     aside, trained = frozenset[str](), set[str]()
     views = [SERVER, CLIENT] if clips else []
     while views:
-        first = player.play(_NoiseListener(views[0], replace(still), aside=aside))
-        second = _NoiseListener(views[0], replace(loud), first, lambda _: float("inf"), aside=aside)
+        first = player.play(_NoiseListener(views[0], replace(even), aside=aside))
+        second = _NoiseListener(views[0], replace(uneven), first, lambda _: float("inf"), aside=aside)
         player.play(second, known=first)
         trained |= second.untouched & {r.kind for r in lines}
         if second.changed <= aside:
@@ -407,7 +405,9 @@ def audit_noise(
         return []
     player = RunPlayer(case, limits or PlayLimits())
     origin = find_origin(player, noised)
-    plays = [draw_noise(p, noised, origin.aside) for p in (player, player.reseed())]
+    plays = [draw_noise(player, noised, origin.aside)]
+    is_all_seen = all(s.is_of_source for s in plays[0])
+    plays.append([] if is_all_seen else draw_noise(player.reseed(), noised, origin.aside))
     unseen = [[s for s in own if not s.is_of_source] for own in plays]
     ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in unseen)
     answers, others = ([s for s in own if s.line.mechanism not in CALCULATED] for own in unseen)
@@ -490,7 +490,7 @@ class _NoiseListener(Listener):
         self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
     ) -> Message:
         if channel == Channel.UPLINK:
-            for kind in message.keys() & self._sent.keys():
+            for kind in (k for k in message.keys() & self._sent.keys() if not k.counted):
                 alike = _are_equal(message[kind], self._sent[kind])
                 self._seen[kind] = self._seen.get(kind, True) and alike
         carried = super().carry(round, channel, sender, seen_by, message)

@@ -381,7 +381,10 @@ class Listener(MessageTap):
     def _bound_rounding(self, first: Payload, second: Payload, line: Release) -> float:
         """How far two payloads may be apart because numbers are rounded."""
         count = sum(v.numel() for v in first.values())
-        size = max((float(v.abs().max()) for p in (first, second) for v in p.values() if v.numel()), default=0.0)
+        size = max(
+            (float(v.abs().max()) for p in (first, second) for v in (p[k] for k in first) if v.numel()),
+            default=0.0,
+        )
         each = ABSOLUTE * line.noise_std + line.resolution + SPACING * size
         return float(each * (count**0.5 if line.mechanism == "gaussian" else count))
 

@@ -157,11 +157,7 @@ def noised(**changes: Any) -> Callable[[list[Release]], list[Release]]:
 FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]], str]] = {
     "ten times the noise": ((LOCAL,), noised(noise_std=10.0), "noise 40 towards server; it is 4"),
     "ten times the central noise": ((CENTRAL,), noised(noise_std=10.0), "noise"),
-    "one line's noise": (
-        (LOCAL,),
-        lambda r: [replace(r[0], noise_std=5.0), *r[1:]],
-        "noise 5 towards",
-    ),
+    "one line's noise": ((LOCAL,), lambda r: [replace(r[0], noise_std=5.0), *r[1:]], "noise 5 towards"),
     "half the sensitivity": ((LOCAL,), noised(sensitivity=0.5, clip_norm=0.5), "sensitivity 0.5; it is 1"),
     "half the sensitivity of its clip": ((LOCAL,), noised(sensitivity=0.5), "its clip lets 1 through"),
     "another unit": ((LOCAL,), noised(unit="record"), "unit record; it is client"),
@@ -182,11 +178,7 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
     ),
     "a lower rate": ((CENTRAL,), noised(sample_rate=0.01), "rate 0.01"),
     "a rate below who came": ((CENTRAL,), noised(sample_rate=0.01), "clients were heard in "),
-    "fresh draws": (
-        (CENTRAL, "{name: persistent, p: 0.5, period: 3}"),
-        noised(coin=""),
-        "a draw of its own",
-    ),
+    "fresh draws": ((CENTRAL, "{name: persistent, p: 0.5, period: 3}"), noised(coin=""), "a draw of its own"),
     "a draw for each release": ((STEPS,), noised(count=1), "1 releases; they are 3"),
     "fewer steps": ((STEPS,), noised(count=2, steps=2), "2 releases; they are 3"),
     "a lower rate of records": ((STEPS,), noised(sample_rate=0.001), "it is at 0.2"),
