@@ -138,7 +138,6 @@ class Listener(MessageTap):
     moves: dict[int, Payload] = field(default_factory=dict)  # round -> by how much a mean's clean values differ
     changed: set[str] = field(default_factory=set)  # protections whose noised values differ where they leave
     _spent: dict[tuple[str, ...], list[float]] = field(default_factory=dict)  # sequence -> moved, and declared
-    _over: list[tuple[tuple[str, ...], WorldDifference]] = field(default_factory=list)  # lines that moved too far
     _counts: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
     _expected: Iterator[Key] = field(default_factory=lambda: iter(()))  # events that the first world had
     # of noise made together in the first world: the event without its party -> each party's place among them
@@ -234,10 +233,6 @@ class Listener(MessageTap):
         missing = next(self._expected, None)
         if missing is not None:
             self._note_difference(missing, "missing on the neighbouring data")
-        for sequence, difference in self._over:
-            moved, declared = self._spent[sequence]
-            if moved > declared * (1 + RELATIVE) ** 2:
-                self.differences.append(difference)
 
     def repeat(self, keys: Sequence[Key], world: World) -> None:
         """Events of work that is not done again, because `world` has them."""
@@ -356,27 +351,23 @@ class Listener(MessageTap):
         excess = distance - declared * (1 + RELATIVE) - self._bound_rounding(moving, second, line)
         ratio = distance / declared if declared else float("inf") if excess > 0 else 0.0
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
-        sequence = (line.sender, line.unit, line.mechanism)
-        self._spend(sequence, distance, declared, line)
-        if excess > 0:
+        is_over = self._spend(distance, declared, line)
+        if excess > 0 and (is_over or is_credited(line) or line.coin == EACH):
             text = f"moved by {distance:.4g} where the ledger declares {declared:.4g}"
-            difference = WorldDifference(key, text, ratio)
-            if is_credited(line) or line.coin == EACH:
-                self.differences.append(difference)
-            else:
-                self._over.append((sequence, difference))
+            self.differences.append(WorldDifference(key, text, ratio))
 
-    def _spend(self, sequence: tuple[str, ...], distance: float, declared: float, line: Release) -> None:
-        """Add up what all releases of a sequence moved: one may move further where others move less.
+    def _spend(self, distance: float, declared: float, line: Release) -> bool:
+        """Whether all releases of a sequence so far moved further than they declare together.
 
         The loss of Gaussian releases is that of the root of their summed squares, whatever each of them is, and
         that of others at most the sum (Smith, Thakurta. Fully Adaptive Composition for Gaussian DP. 2022). So
         noise that is correlated over rounds costs what the whole sequence of means moves.
         """
         order = 2 if line.mechanism == "gaussian" else 1
-        spent = self._spent.setdefault(sequence, [0.0, 0.0])
+        spent = self._spent.setdefault((line.sender, line.unit, line.mechanism), [0.0, 0.0])
         for i, size in enumerate((distance, declared)):
             spent[i] += (size / line.noise_std) ** order if line.noise_std else 0.0
+        return spent[0] > spent[1] * (1 + RELATIVE) ** order
 
     def _bound_rounding(self, first: Payload, second: Payload, line: Release) -> float:
         """How far two payloads may be apart because numbers are rounded."""
