@@ -12,8 +12,8 @@ generating function given the past is known, so that P[S >= s] <= exp(K(l) - l s
 (Chernoff). A claim is contradicted where such a bound falls below ERROR over the number of kinds of tests, and of
 all tests and all l of its kind: a true claim is called false in at most ERROR of runs, without any approximation.
 Cheap kinds come first, and the first contradiction ends it. Lags are those that the run has. With more than MET
-clients, pairs are tried among as many, and with more than PAIRED at other lags than 0 among as many of these, which
-a stream of the run's draws: the work grows as the clients do.
+clients, pairs are tried among as many, and with more than PAIRED at other lags than 0 among as many of these,
+which a stream of the run's draws: the work grows as the clients do.
 
 Draws that pass may still depend on each other, three clients at a time or in a later round: only no dependence of
 these sorts was seen. A law that is not of this project is therefore declared (audit/accounting/verify.py).

@@ -294,7 +294,8 @@ def _uppers(made: Sequence[Made]) -> list[tuple[float, float]]:
     for m in made:
         groups = towards(m.observer, m.releases, m.unit, m.overlaps)[1]
         costs = [terms(group) for group in groups.values()]
-        if not costs:  # refused
+        if not costs or not all(r.noise_multiplier for group in groups.values() for r in group):
+            # refused, or something is sent in clear
             found.append((math.inf, math.inf))
             continue
         bounds: list[Bound] = [tightest(counts, m.delta, PLD.Config()) for counts in costs]

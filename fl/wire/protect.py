@@ -91,9 +91,9 @@ class ProtectionChain:
             for r in (r for r in added if r.shared and r.kind in sending.message):
                 shares[Kind(r.kind)] = (r.source, sending.message[Kind(r.kind)])
         if shares and masks:
-            source, kind = next((source, kind) for kind, (source, _) in shares.items())
+            kind, (maker, _) = next(iter(shares.items()))
             raise UserError(
-                f"{source}: shares of noise made together hide nobody in {kind.value}, of which clients send "
+                f"{maker}: shares of noise made together hide nobody in {kind.value}, of which clients send "
                 "different parts",
                 hint="use contributors: 1, or a method whose clients send whole models",
             )
