@@ -5,8 +5,8 @@ at, and together they fail a run of correct noise with at most the stated chance
 fails it never. More noise than declared is no fault, and noise of the run's own source is not tested.
 
     amount     the sum of squares of n standard normal scores is chi-squared: the least of all messages, rounds,
-               senders, arrays, numbers and some of their crossings; the largest number on either side; the mean size of all;
-               with Bonferroni's correction
+               senders, arrays, numbers and some of their crossings; the largest number on either side; the mean
+               size of all; with Bonferroni's correction
     repeats    stretches of noise that come twice, and numbers that another master seed leaves (noise_repeats.py)
 
 Noise that clients add to a recorded upload stays beside what they trained, u + n, of which the ledger says
