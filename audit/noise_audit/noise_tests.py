@@ -210,8 +210,8 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
         message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
         sizes_of_all += float(np.abs(z).sum())
         for part in ("all messages", where, sender):
-            far = furthest[part]
-            far[0], far[1], far[2] = max(far[0], -float(z.min())), max(far[1], float(z.max())), far[2] + z.size
+            below, above, count = furthest[part]
+            furthest[part] = [max(below, -float(z.min())), max(above, float(z.max())), count + z.size]
         for family, part in (
             ("whole", "all messages"),
             ("rounds", where),

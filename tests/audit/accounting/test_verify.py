@@ -226,7 +226,7 @@ class Turns(Availability):
 
 def test_a_draw_that_is_not_as_stated_is_found_where_it_is_credited() -> None:
     here = ran(CENTRAL, f'"{ME}:Turns"')
-    assert "draws 1 apart depend on each other" in here.verified(here.releases).issues[0].what
+    assert "two clients depend on each other" in here.verified(here.releases).issues[0].what
     local = ran(LOCAL, f'"{ME}:Turns"')  # there, everybody sees who came
     assert local.verified(local.releases).issues == ()
 

@@ -238,7 +238,15 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.sample(3)
-@pytest.mark.dear("narrow networks", "on the mean, by coins", "in a network", "in training")
+@pytest.mark.dear(
+    "narrow networks",
+    "on the mean, by coins",
+    "in a network",
+    "in training",
+    "in training, beside an attacker",
+    "on the mean, empty rounds drawn again",
+    "on prototypes",
+)
 @pytest.mark.parametrize(("words", "observer", "unit", "system"), RIGHT, ids=[r[0] for r in RIGHT])
 def test_a_right_system_moves_as_far_as_it_declares_and_no_further(
     words: str, observer: str, unit: str, system: dict[str, Any]
