@@ -1,7 +1,6 @@
 """Many senders that came in rounds of their own: linear work, few compositions, and still the worst of them."""
 
 import cProfile
-import dataclasses
 import os
 import pstats
 from collections import Counter
@@ -106,7 +105,6 @@ class Watched(Release):
         return super().__getattribute__(name)
 
 
-@dataclasses.dataclass
 def count_asked(rounds: int) -> int:
     own = {"sampling": "poisson", "sample_rate": 0.5, "sender": "client/*", "observers": ALL}
     lines = [Watched(**vars(release(1.0, round=t, **own))) for t in range(rounds)]
