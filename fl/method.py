@@ -327,7 +327,7 @@ class RoundMethod(Method):
                 cost = partial(reader.estimate_cost, k, received, reply.examples)
                 tally.times[k] = federation.clock.measure(t, k, down, received, reply.examples, cost)
                 if federation.clock.model is not None:
-                    federation.wire.records.observe(t, k, tally.times[k], down, received)
+                    federation.wire.observe(t, k, tally.times[k], down, received)
                 examples = read_sample_count(received, reply.examples)
                 yield Delivery(client=k, message=received, examples=examples, time=tally.times[k])
 

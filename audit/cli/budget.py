@@ -38,7 +38,7 @@ def spending(path: Path, delta: float | None) -> Text:
     population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
-        verified = verify(case, releases, manifest(run.artifacts), run.history() if run.metrics.is_file() else [])
+        verified = verify(case, releases, manifest(run.artifacts))
     bound_releases = bind_status(EvidenceFolder(path), verified, population, chosen)
     found = spent(releases, bound_releases)
     if not found:

@@ -67,17 +67,17 @@ class Accounts:
 
     def enter_later(self, release: Release) -> None:
         """Keep the line of a share of noise until the round ends, when it is known what the shares add up to."""
-        tap.current().enter(release)
+        tap.current().expect(release)
         self._shares.append(release)
 
-    def enter_clear(self, round: int, kind: str, source: str) -> None:
+    def enter_clear(self, round: int, kind: str, source: str, observers: tuple[str, ...] = EVERYONE) -> None:
         """Write that the server knows something of the clients that no protected message told it."""
         self.enter(
             Release(
                 round=round,
                 kind=kind,
                 sender=f"{Role.CLIENT.value}/*",
-                observers=EVERYONE,
+                observers=observers,
                 mechanism="none",
                 source=source,
             )

@@ -87,7 +87,7 @@ def run_with(partition: str) -> list[dict[str, Any]]:
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)
     releases = read(run.ledger)
-    verified = verify(open_case(run, config), releases, manifest(run.artifacts), run.history())
+    verified = verify(open_case(run, config), releases, manifest(run.artifacts))
     return [b.model_dump(mode="json") for b in budgets(releases, config.accountants, config.delta, verified)]
 
 
