@@ -16,13 +16,15 @@ from fedaudit.fl.runtime.strict_json import parse_json
 
 Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace", "randomized_response"]
 Unit = Literal["record", "client"]
-Adjacency = Literal["add_or_remove_one", "replace_one"]
+# zero_out: a client's data no longer count, and its message, of noise alone, is there all the same
+Adjacency = Literal["add_or_remove_one", "replace_one", "zero_out"]
 Sampling = Literal["none", "poisson", "fixed_without_replacement", "shuffle", "unknown"]
 ClipOf = Literal["", "record", "update"]
 Derived = Literal["clip", "declared", "measured"]
 Normaliser = Literal["public", "private"]
 Threshold = Literal["fixed", "from_data"]
 EVERYONE = ("server", "client", "public")
+MEMBER = "member"  # who took part in the same round: under secure aggregation clients agree on keys by name
 # kinds of lines about what a server knew of clients' examples without any message
 UNSENT = ("selection", "training_statistics", "client_data")
 MOST = 10**12  # of anything counted in a line
@@ -59,8 +61,10 @@ class Release:
     coin: str = ""
     clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
     source: str = ""  # the protection that made it, empty for none
-    participation_seen_by: tuple[str, ...] = EVERYONE  # roles that can tell who took part
+    # roles that can tell who took part; MEMBER: in its own rounds
+    participation_seen_by: tuple[str, ...] = EVERYONE
     count: int = 1  # equal releases that this line stands for, such as the steps of DP-SGD
+    copies: int = 1  # of the unit that are in it, each drawn by a coin of its own; only accounting counts them
     steps: int = 1  # steps that really touched the data between them; more than `count` is a fault
     clip_norm: float | None = None  # the norm enforced, where one is
     clip_of: ClipOf = ""  # what the clip bounds: one record's gradient, or the whole update
@@ -105,6 +109,8 @@ def to_line(release: Release) -> str:
         del fields["shares"], fields["colluders"]
     if not release.generator:
         del fields["generator"]
+    if release.copies == 1:
+        del fields["copies"]
     return json.dumps(fields, separators=(",", ":"))
 
 

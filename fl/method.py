@@ -16,7 +16,6 @@ from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
-from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
@@ -32,7 +31,7 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.rehearsal import Job
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained
+from fedaudit.fl.training.local import Constants, Params, Trained, take_model_loss
 from fedaudit.fl.wire.protection import Message, Payload
 
 Owned = Iterator[tuple[int, State]]  # models with their owners
@@ -232,9 +231,7 @@ class RoundMethod(Method):
         """Whether clients train this parameter."""
         return True
 
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
-        return net.loss(x, y)
+    loss = take_model_loss
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         """Return the gradient really stepped along; a pure function. `start` is the round's first model."""
@@ -330,7 +327,7 @@ class RoundMethod(Method):
                 cost = partial(reader.estimate_cost, k, received, reply.examples)
                 tally.times[k] = federation.clock.measure(t, k, down, received, reply.examples, cost)
                 if federation.clock.model is not None:
-                    federation.wire.records.observe(t, k, tally.times[k], down, received)
+                    federation.wire.observe(t, k, tally.times[k], down, received)
                 examples = read_sample_count(received, reply.examples)
                 yield Delivery(client=k, message=received, examples=examples, time=tally.times[k])
 

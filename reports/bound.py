@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from fedaudit.reports.record import Record
 
+LARGEST_FIRST = ("client", "person", "record", "unstated")  # units
+
 
 class Status(StrEnum):
     """What is known of a bound. "verified" is evidence, never proof: no counterexample was found."""
@@ -44,8 +46,8 @@ class PrivacyBound(Record):
     """
 
     observer: str  # "server", "another client", "public"
-    unit: str  # "client" or "record"
-    adjacency: str  # "add_or_remove_one" or "replace_one"
+    unit: str  # "client", "person" or "record"
+    adjacency: str  # "add_or_remove_one", "replace_one", or "zero_out" (its message is there either way)
     delta: float
     epsilon: float
     status: Status
@@ -59,11 +61,17 @@ class PrivacyBound(Record):
     declared_by: str = "the ledger"  # where it is declared
     assumes: str = ""
     note: str = ""
+    replaced: float | None = None  # where data are zeroed out: the bound where others are in their place
+    uncredited: str = ""  # why the draw of clients makes it no smaller, as a phrase
 
     @model_validator(mode="after")
     def _check(self) -> "PrivacyBound":
         if math.isfinite(self.epsilon) != self.holds:
             raise ValueError(f"a bound that is {self.status} cannot have epsilon {self.epsilon:g}")
+        if self.replaced is not None and not self.holds:
+            raise ValueError(
+                f"a bound that is {self.status} cannot have epsilon {self.replaced:g} for replaced data"
+            )
         if self.status is not Status.VERIFIED and not self.reasons:
             raise ValueError(f"a bound that is {self.status} needs a reason")
         return self
@@ -85,13 +93,15 @@ class PrivacyBound(Record):
 
 
 def choose_bound(bounds: Sequence[PrivacyBound], observer: str) -> PrivacyBound | None:
-    """The bound to quote where there is room for one: the smallest that holds, of clients before records.
+    """The bound to quote where there is room for one: the smallest that holds, of the largest unit.
 
     Where none holds, one that is refuted before one that never was.
     """
     found = [b for b in bounds if b.observer == observer]
     return min(
-        found, key=lambda b: (not b.holds, b.status is not Status.REFUTED, b.unit, b.epsilon), default=None
+        found,
+        key=lambda b: (not b.holds, b.status is not Status.REFUTED, LARGEST_FIRST.index(b.unit), b.epsilon),
+        default=None,
     )
 
 

@@ -10,11 +10,12 @@ MOST_REASONS = 2  # in words; audit.json has them all
 
 def label_bound(bound: PrivacyBound, write: Callable[[float], str] = number) -> str:
     """The bound in a few words for a cell of a table: "at most 4.69 (verified)"; `write` spells the epsilon."""
+    beside = f" if zeroed out, {write(bound.replaced)} if replaced" if bound.replaced is not None else ""
     if bound.status is Status.VERIFIED:
-        return f"at most {write(bound.epsilon)} (verified)"
+        return f"at most {write(bound.epsilon)}{beside} (verified)"
     if bound.status is Status.DECLARED:
         word = "planned" if any(r.source == "plan" for r in bound.reasons) else "declared"
-        return f"{word}: {write(bound.epsilon)}"
+        return f"{word}: {write(bound.epsilon)}{beside}"
     if bound.is_open:
         return "none: left open"
     return str(bound.status)

@@ -9,19 +9,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
 from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.accounting.terms import CREDITED, Term, Terms, terms
-from fedaudit.fl.ledger import Adjacency, Release, Unit, invalid
+from fedaudit.fl.ledger import MEMBER, Adjacency, Release, invalid
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
 
 T = TypeVar("T")
+Protected = Literal["client", "person", "record"]  # units of bounds, the largest first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,10 @@ class Bound:
     disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
 
 
+UNCREDITED_LAW = (
+    "clients are drawn neither by a coin each nor in a fixed number, as where a round in which nobody answers is "
+    "drawn again (federation.empty_round: redraw)"
+)
 NOTHING = Bound(epsilon=math.inf, unbounded="nothing is accounted for")
 
 
@@ -164,8 +169,10 @@ def _compute_once(
     return call(function, caps.seconds, caps.gigabytes, dict(counts), delta)
 
 
-def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
+def seen_as(release: Release, unit: Protected, adjacency: Adjacency) -> Release:
     """A release as it protects `unit` under `adjacency`: its sensitivity converted, never lowered.
+
+    A person's releases are those of each of its records.
 
     Replacing is removing and adding, so it doubles an add-or-remove sensitivity. Changing one record
     leaves its client in place with another vector inside the same clip: a replacement as well. Noise
@@ -174,6 +181,7 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
     """
     if release.mechanism == "none" or release.sensitivity is None:
         return release
+    unit = "record" if unit == "person" else unit
     if unit == "client" and release.unit == "record":
         return replace(release, mechanism="none", kind=f"{release.kind} (noised for one record only)")
     replaced = adjacency == "replace_one" or release.unit != unit
@@ -186,16 +194,40 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
     return found
 
 
+def explain_full_count(release: Release, roles: Collection[str], adjacency: Adjacency) -> str:
+    """Why a release of clients of whom some are drawn counts as if all took part, as a phrase; else empty."""
+    if release.unit != "client" or not release.noise_multiplier:
+        return ""
+    if release.sampling == "unknown":
+        return UNCREDITED_LAW
+    if release.sampling not in CREDITED or release.sample_rate == 1:
+        return ""
+    if not release.sender.endswith("/*"):
+        return "noise that a client adds itself is there only when the client is"
+    if any(role in roles for role in release.participation_seen_by):
+        return "the observer sees who takes part"
+    if release.sampling == "poisson" and adjacency == "replace_one":
+        return "coins hide that one is there or not, and here one is replaced"
+    return ""
+
+
 def observe_release(release: Release, roles: Collection[str]) -> Release:
     """The release towards an observer of these roles: sampling it can see through is not credited.
 
     A line of one named client exists only because that client took part, so for clients as the unit
     only lines of "client/*" can be amplified. Where a fixed number is drawn, as many are drawn with one
     client less: somebody else is in the place of the one that is gone, so that this counts as a replacement.
+    Members who know each other see through the draw in rounds of their own: what is left is credited to Gaussian
+    noise alone (audit/accounting/terms.py).
     Of noise that clients make together, an observer who made a part of it, or reads one message, counts the rest.
     """
     release = _drop_own_shares(release, roles)
     seen = any(role in roles for role in release.participation_seen_by)
+    if MEMBER in release.participation_seen_by and not seen:
+        if "client/*" not in roles:
+            release = replace(release, participation_seen_by=_without_members(release))
+        elif release.mechanism not in ("gaussian", "none"):
+            seen = True
     named = release.unit == "client" and not release.sender.endswith("/*")
     sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
     if release.sampling in CREDITED and (seen or named):
@@ -203,6 +235,10 @@ def observe_release(release: Release, roles: Collection[str]) -> Release:
     if sized and release.sample_rate < 1 and release.mechanism != "none" and release.sensitivity is not None:
         return replace(release, adjacency="replace_one", sensitivity=2 * release.sensitivity)
     return release
+
+
+def _without_members(release: Release) -> tuple[str, ...]:
+    return tuple(role for role in release.participation_seen_by if role != MEMBER)
 
 
 def _drop_own_shares(release: Release, roles: Collection[str]) -> Release:

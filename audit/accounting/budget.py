@@ -19,7 +19,9 @@ from fedaudit.audit.accounting.accountant import (
     Accountant,
     Bound,
     Numerical,
+    Protected,
     compute_in_turn,
+    explain_full_count,
     observe_release,
     seen_as,
 )
@@ -37,7 +39,7 @@ from fedaudit.audit.accounting.units import (
 from fedaudit.audit.accounting.verify import DECLARED, Verified
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.ledger import EACH, Adjacency, Release, Unit
+from fedaudit.fl.ledger import EACH, MEMBER, Adjacency, Release
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.reports.record import Record
 
@@ -79,6 +81,8 @@ class SpentBudget(Record):
     releases: int
     assumes: str
     assumed: list[str] = Field(default_factory=list)  # what it takes to be so that nobody could check, as phrases
+    replaced: float | None = None  # of zeroed-out data: the bound where other data are in their place
+    uncredited: str = ""  # why the draw of clients is not credited, as a phrase
     kinds: list[str] = Field(default_factory=list)  # whose noise it rests on
     colluders: int = 0
     spoiled_by: list[str] = Field(default_factory=list)  # kinds released without noise
@@ -92,16 +96,19 @@ class SpentBudget(Record):
 def budgets(
     releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float, verified: Verified = DECLARED
 ) -> list[SpentBudget]:
-    """Bounds towards the server, another client and the public, for every unit the noise speaks of.
+    """Bounds towards the server, another client and the public, for every unit the noise speaks of, and for each
+    person where the data name any.
 
     They hold if the ledger is true, which others judge (audit/accounting/status.py). Where clients hold records
     together (`verified.overlaps`), what noise for one client leaves of such a record is bounded too: more can be
     lost of it than of a client.
     """
-    noised: set[Unit] = {r.unit for r in releases if r.noise_multiplier}
+    noised: set[Protected] = {r.unit for r in releases if r.noise_multiplier}
     if noised and any(len(group) > 1 for group in verified.overlaps):
         noised.add("record")
-    units = sorted(noised) or ["client"]
+    if noised and verified.persons:
+        noised.add("person")
+    units: list[Protected] = sorted(noised) or ["client"]
     found = []
     for number, spec in enumerate(accountants):
         cls = catalog.load("accountants", spec.name)
@@ -109,39 +116,61 @@ def budgets(
         known: dict[Cost, Bound] = {}  # observers who read the same share a bound
         for observer in SEES:
             for unit in units:
-                read = towards(observer, releases, unit, verified.overlaps)
+                read = towards(
+                    observer, releases, unit, verified.persons if unit == "person" else verified.overlaps
+                )
                 made = _compute_budget(accountant, observer, unit, read, delta, known)
                 if math.isfinite(made.epsilon_upper):
-                    made.assumed = _list_unverified(unit, read[1], verified)
+                    made.assumed = _list_unverified(observer, unit, read[1], verified)
+                    made.uncredited = _explain_full_counts(observer, releases, read[0])
                 found.append(made)
     return found
 
 
-def _list_unverified(unit: Unit, groups: Mapping[str, Sequence[Release]], verified: Verified) -> list[str]:
+def _list_unverified(
+    observer: str, unit: Protected, groups: Mapping[str, Sequence[Release]], verified: Verified
+) -> list[str]:
     """What a bound takes to be so that nobody could verify."""
     drawn = any(is_amplifiable(r) and r.coin != EACH for group in groups.values() for r in group)
-    return [*(verified.assumed if unit == "record" else ()), *([verified.law] if drawn and verified.law else [])]
+    found = [] if unit == "client" else list(verified.assumed)
+    found += [verified.law] if drawn and verified.law else []
+    return found + ([verified.cohort] if drawn and verified.cohort and observer == "another client" else [])
+
+
+def _explain_full_counts(observer: str, releases: Iterable[Release], adjacency: Adjacency) -> str:
+    """Why the draw of clients is not credited, as phrases; empty where it is, or where none is drawn."""
+    reads = SEES[observer]
+    seen = [r for r in releases if is_visible(r.observers, reads)]
+    reasons = dict.fromkeys(why for r in seen if (why := explain_full_count(r, reads, adjacency)))
+    return "; ".join(reasons)
 
 
 def towards(
-    observer: str, releases: Iterable[Release], unit: Unit, overlaps: Collection[Group] = ()
+    observer: str, releases: Iterable[Release], unit: Protected, overlaps: Collection[Group] = ()
 ) -> tuple[Adjacency, dict[str, list[Release]]]:
     """What one observer reads of each sender, as it protects `unit`, and the adjacency of that.
 
-    For records, also what it reads of all holders of those in `overlaps`, by a name for the holders.
+    For records, also what it reads of all holders of those in `overlaps`, by a name for the holders; for persons
+    only that, of their records in `overlaps`.
     """
     reads = SEES[observer]
     visible = [observe_release(r, reads) for r in releases if is_visible(r.observers, reads)]
-    replaced = any(
-        r.noise_multiplier and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
-        for r in visible
-    )
-    adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
-    groups = per_sender([seen_as(r, unit, adjacency) for r in visible])
-    if unit == "record" and visible:
+    adjacency = _find_neighbours(visible, unit)
+    groups = per_sender([seen_as(r, unit, adjacency) for r in visible]) if unit != "person" else {}
+    if unit != "client" and visible:
         held = per_record(visible, overlaps)
         groups |= {name: [seen_as(r, unit, adjacency) for r in group] for name, group in held.items()}
     return adjacency, groups
+
+
+def _find_neighbours(visible: Sequence[Release], unit: Protected) -> Adjacency:
+    """The neighbours that all of this noise speaks of. A client that noises its own message sends one either way:
+    it is zeroed out, not removed."""
+    noised = [r for r in visible if r.noise_multiplier]
+    if any(r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement" for r in noised):
+        return "replace_one"
+    own = any(r.unit == "client" and not r.sender.endswith("/*") for r in noised)
+    return "zero_out" if unit == "client" and own else "add_or_remove_one"
 
 
 def is_visible(observers: Collection[str], reads: Collection[str]) -> bool:
@@ -153,7 +182,7 @@ def is_visible(observers: Collection[str], reads: Collection[str]) -> bool:
 def _compute_budget(
     accountant: Accountant,
     observer: str,
-    unit: Unit,
+    unit: Protected,
     read: tuple[Adjacency, dict[str, list[Release]]],
     delta: float,
     known: dict[Cost, Bound],
@@ -178,7 +207,8 @@ def _compute_budget(
         epsilon_upper=rounded_up(worst.epsilon),
         accountant=worst.engine or accountant.card.title,
         releases=sum(r.count for r in group),
-        assumes=_list_assumptions(group, worst, sender),
+        replaced=_compute_replaced(accountant, adjacency, group, worst, delta, known),
+        assumes=_list_assumptions(unit, group, worst, sender),
         kinds=sorted({r.kind for own in groups.values() for r in own if r.noise_multiplier}),
         colluders=max((r.colluders for r in group if r.shares), default=0),
         spoiled_by=list(worst.spoiled_by),
@@ -187,6 +217,23 @@ def _compute_budget(
         inconclusive=worst.inconclusive,
         disagrees=worst.disagrees,
     )
+
+
+def _compute_replaced(
+    accountant: Accountant,
+    adjacency: Adjacency,
+    group: Sequence[Release],
+    worst: Bound,
+    delta: float,
+    known: dict[Cost, Bound],
+) -> float | None:
+    """What replacing the data costs where the bound is of zeroing them out."""
+    if adjacency != "zero_out" or not math.isfinite(worst.epsilon):
+        return None
+    cost: Cost = frozenset({"replaced", *count_draws(group).items()})
+    if cost not in known:
+        known[cost] = accountant.epsilon([seen_as(r, "client", "replace_one") for r in group], delta)
+    return rounded_up(known[cost].epsilon)
 
 
 def _find_worst(
@@ -280,23 +327,24 @@ def highest_tpr(epsilon: float, delta: float, fpr: float) -> float:
     return max(0.0, min(1.0, grown, 1 - math.exp(-epsilon) * (1 - delta - fpr)))
 
 
-def _list_assumptions(group: Sequence[Release], bound: Bound, sender: str) -> str:
+def _list_assumptions(unit: Protected, group: Sequence[Release], bound: Bound, sender: str) -> str:
     if math.isinf(bound.epsilon):
         return ""
     total = sum(r.count for r in group)
     count = "1 release" if total == 1 else f"all {total:,} releases"
-    parts = [f"{count} of one {group[0].unit} in the ledger"]
-    parts += [held] if (held := describe_holders(sender)) else []
+    parts = [f"{count} of one {unit} in the ledger"]
+    parts += [held] if (held := describe_holders(sender, unit)) else []
     levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}" for r in group})
     parts.append(_join_few(levels))
     parts += _describe_joint_noise(group)
     clips = sorted({r.clipped for r in group if r.clipped})
     parts.append(f"clipped {_join_few(clips)}" if clips else "no clip is recorded in the ledger")
-    rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
+    rates = sorted({(r.sampling, r.sample_rate, MEMBER in r.participation_seen_by) for r in group})
     parts += [
         f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
-        for how, q in rates
-        if q < 1
+        f"{' in rounds that it is not drawn for itself' if told else ''}"
+        for how, q, told in rates
+        if how in _DRAWN and q < 1
     ]
     return "; ".join(parts)
 

@@ -272,21 +272,13 @@ def search(question: NoiseQuestion) -> tuple[float, dict[int, float]]:
         # a rate of 1 earns nothing
         how: Sampling = SAMPLING[question.how] if question.credited < 1 else "none"
         term = Term("gaussian", z / math.sqrt(question.per_round), how, question.credited)
-        step = max(pld.FINEST, GRID * question.epsilon, GRID * _estimate_spread(term, rounds))
+        # losses may lie far further apart than the budget where delta is large
+        wide = math.sqrt(rounds) * pld.estimate_spread(term)
+        step = max(pld.choose_finest({term: rounds}), GRID * question.epsilon, GRID * wide)
         return pld.on_grid({term: rounds}, question.delta, step, of)
 
     z = _round_up(_find_least(lambda z: spent(z, question.rounds), question.epsilon))
     return z, {r: spent(z, r) for r in _choose_points(question.rounds)}
-
-
-def _estimate_spread(term: Term, rounds: int) -> float:
-    """About how far losses lie apart, which is far more than the budget where delta is large: as of a Gaussian.
-
-    By the chi-square of a sampled release, or without sampling if that is less.
-    """
-    squared = 1 / term.z**2
-    sampled = term.rate**2 * math.expm1(min(squared, 700.0))
-    return math.sqrt(rounds * min(squared, sampled))
 
 
 def _find_least(cost: Callable[[float], float], most: float) -> float:

@@ -131,6 +131,8 @@ def _combine(
         status=status,
         reasons=reasons,
         accountant=budget.accountant,
+        replaced=budget.replaced if holds else None,
+        uncredited=budget.uncredited if holds else "",
         releases=budget.releases,
         colluders=budget.colluders,
         population=population,
@@ -142,16 +144,15 @@ def _combine(
 
 
 def _select_checks(checks: Sequence[BoundCheck], budget: SpentBudget) -> list[BoundCheck]:
-    """Those of its observer and unit. A record is a part of what its client sent.
+    """Those of its observer and unit. A record is a part of what its client sent, and a person is its records.
 
     So what refutes noise for clients refutes it for records; and a bound per record of which no play was made
     rests on noise for clients, and is known as well as that.
     """
     seen = [c for c in checks if c.observer == budget.observer]
-    own = [c for c in seen if c.unit == budget.unit]
-    return own + [
-        c for c in seen if c.unit == "client" != budget.unit and (not own or c.status is Status.REFUTED)
-    ]
+    of = "record" if budget.unit == "person" else budget.unit
+    own = [c for c in seen if c.unit == of]
+    return own + [c for c in seen if c.unit == "client" != of and (not own or c.status is Status.REFUTED)]
 
 
 def _list_missing(budget: SpentBudget, checks: Sequence[BoundCheck]) -> Iterator[Reason]:

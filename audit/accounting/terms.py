@@ -6,6 +6,9 @@ one Gaussian (Dong, Roth, Su. arXiv:1905.02383, Cor. 2), so they never cost more
 Sampling is credited once a draw. What one sender releases under one draw of itself (in one round, or in
 all rounds of a period that share their draw) is one sampled release: Gaussian releases of z_1, z_2, ...
 are one of 1 / z^2 = sum 1 / z_i^2, and pure ones add up their epsilons, before anything is amplified.
+
+An observer who is drawn as others are, and told of all with whom it is, sees through the draws of its own rounds.
+At rate q it learns in a round what the sampled release tells (1 - q), all of it (q^2), or nothing (q (1 - q)).
 """
 
 import math
@@ -13,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fedaudit.fl.ledger import EACH, Mechanism, Release, Sampling
+from fedaudit.fl.ledger import EACH, MEMBER, Mechanism, Release, Sampling
 
 CREDITED = ("poisson", "fixed_without_replacement")  # sampling that an accountant knows how to credit
 
@@ -23,6 +26,8 @@ class Term(NamedTuple):
     z: float  # noise standard deviation or scale / sensitivity
     sampling: Sampling  # "none", or one of CREDITED
     rate: float
+    copies: int = 1  # of the unit, each sampled by itself
+    told: bool = False  # whether the observer knows who takes part in the rounds that it is drawn for itself
 
     @property
     def sampled(self) -> bool:
@@ -49,13 +54,22 @@ def terms(releases: Sequence[Release]) -> dict[Term, int]:
 def is_amplifiable(r: Release) -> bool:
     """Whether this release may be amplified: Poisson sampling hides one more or less, a fixed number one
     replaced."""
-    neighbours = "replace_one" if r.sampling == "fixed_without_replacement" else "add_or_remove_one"
-    return r.sampling in CREDITED and r.sample_rate < 1 and r.adjacency == neighbours
+    sized = r.sampling == "fixed_without_replacement"
+    return r.sampling in CREDITED and r.sample_rate < 1 and sized == (r.adjacency == "replace_one")
 
 
 def _make_term(r: Release, sampled: bool) -> Term:
-    how = (r.sampling, float(r.sample_rate)) if sampled else ("none", 1.0)
-    return Term(r.mechanism, float(r.noise_multiplier), *how)
+    term = Term(r.mechanism, float(r.noise_multiplier), *_read_law(r))
+    return term if sampled else in_full(term)
+
+
+def _read_law(r: Release) -> tuple[Sampling, float, int, bool]:
+    return r.sampling, float(r.sample_rate), max(1, r.copies), MEMBER in r.participation_seen_by
+
+
+def in_full(t: Term) -> Term:
+    """The term as if its unit, with all copies, took part every time: costs no less."""
+    return Term(t.mechanism, t.z / t.copies, "none", 1.0)
 
 
 def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
@@ -68,14 +82,15 @@ def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
         _count_in_full(r for r in shared if is_amplifiable(r)),
         _count_in_full(r for r in shared if not is_amplifiable(r)),
     )
-    laws = {(r.sampling, float(r.sample_rate)) for r in shared if is_amplifiable(r)}
+    laws = {_read_law(r) for r in shared if is_amplifiable(r)}
     kinds = {t.mechanism == "gaussian" for t in inner}
-    told = any(r.sampling == "unknown" or _is_credited(r) for r in shared)
-    if told or len(laws) != 1 or len(kinds) > 1:
+    seen = any(r.sampling == "unknown" or _is_credited(r) for r in shared)
+    if seen or len(laws) != 1 or len(kinds) > 1:
         return rest + inner
-    [(sampling, rate)] = laws
-    if rate:
-        rest.update({t._replace(sampling=sampling, rate=rate): n for t, n in together(inner).items()})
+    [(sampling, rate, copies, told)] = laws
+    if rate:  # of the copies the draw is one, for all that is released under it
+        for t, n in together(inner).items():
+            rest[Term(t.mechanism, t.z * copies, sampling, rate, copies, told)] += n
     return rest
 
 
@@ -123,7 +138,7 @@ def drop_sampling(counts: Terms) -> dict[Term, int]:
     """As if every unit took part every time: costs no less (the mechanism is quasi-convex)."""
     found: Counter[Term] = Counter()
     for t, n in counts.items():
-        found[t._replace(sampling="none", rate=1.0)] += n
+        found[in_full(t)] += n
     return merge_gaussians(found)
 
 
@@ -137,7 +152,7 @@ def creditable(counts: Terms) -> dict[Term, int]:
     sized = any(t.sampling == "fixed_without_replacement" for t in counts)
     found: Counter[Term] = Counter()
     for t, n in counts.items():
-        plain = t._replace(sampling="none", rate=1.0)
+        plain = in_full(t)
         if t.sampling == "fixed_without_replacement" and t.mechanism != "gaussian":
             whole = 1 / t.z
             pure = whole + math.log(t.rate + (1 - t.rate) * math.exp(-whole))
@@ -156,10 +171,10 @@ def coarsen_terms(counts: Terms, most: int) -> dict[Term, int]:
     """
     if len(counts) <= most:
         return dict(counts)
-    groups = {(t.mechanism, t.sampling) for t in counts}
+    groups = {t._replace(z=0.0, rate=1.0) for t in counts}
     found: Counter[Term] = Counter()
-    for mechanism, sampling in groups:
-        group = {t: n for t, n in counts.items() if (t.mechanism, t.sampling) == (mechanism, sampling)}
+    for kind in groups:
+        group = {t: n for t, n in counts.items() if t._replace(z=0.0, rate=1.0) == kind}
         share = max(2.0, most / len(groups))
         zs, rates = [t.z for t in group], [t.rate for t in group]
         wide_z, wide_q = math.log(max(zs) / min(zs)), math.log(max(rates) / min(rates))
@@ -171,5 +186,5 @@ def coarsen_terms(counts: Terms, most: int) -> dict[Term, int]:
             cells[math.floor(cell[0]), math.floor(cell[1])].append(t)
         for alike in cells.values():
             least, most_often = min(t.z for t in alike), max(t.rate for t in alike)
-            found[Term(mechanism, least, sampling, most_often)] += sum(group[t] for t in alike)
+            found[kind._replace(z=least, rate=most_often)] += sum(group[t] for t in alike)
     return dict(found)

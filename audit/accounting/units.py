@@ -1,4 +1,4 @@
-"""Units: everything that one client, or one record, is in, of what an observer reads.
+"""Units: everything that one client, one person or one record is in, of what an observer reads.
 
 A client's data are in what it sent. A record may lie with several clients, or several times with one
 (audit/case/holders.py), and its data are in what all of its holders sent:
@@ -6,11 +6,14 @@ A client's data are in what it sent. A record may lie with several clients, or s
     noise of each holder's own      one release each, composed
     noise that they make together   one release; the record moves as many terms of the sum
     c copies at one client          a bound per record is that of a group: c times the sensitivity, and a coin
-                                    each, so that one of them is drawn with probability 1 - (1 - q)^c
+                                    each, so that a binomial number of them is drawn
 
-The last line is sound for Poisson sampling: given that some are drawn, at most c are, and the mixture of fewer
-is dominated by that of c, since hockey-stick divergences are jointly convex and grow with the distance. Other
-sampling is not credited for a group; of several holders only that of DP-SGD's steps, whose draws are their own.
+A person is in all that each of its records is in, whoever holds them: c records at a client are c copies.
+
+The last line is for Gaussian noise (Ganesh. arXiv:2401.10294): where k are drawn a sum moves by k sensitivities
+at most, and hockey-stick divergences are jointly convex and grow with the distance. For other noise, and for many
+copies, all c count as drawn where one is, with probability 1 - (1 - q)^c. Other sampling is not credited for a
+group; of several holders only that of DP-SGD's steps, whose draws are their own.
 """
 
 from collections import Counter, defaultdict
@@ -19,8 +22,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from fedaudit.audit.accounting.terms import CREDITED
-from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.ledger import EACH, MEMBER, Release
+from fedaudit.reports.format import plural
 
+MOST_COPIES = 30  # whose binomial number is composed
 Draw: TypeAlias = frozenset[tuple[object, int]]  # what was released under one draw: a release and how often
 Group: TypeAlias = frozenset[tuple[int, int]]  # clients that hold a record, with how many copies each
 
@@ -65,10 +70,13 @@ def _name_group(group: Group) -> str:
     return " + ".join(f"client/{k}" if copies == 1 else f"client/{k} x {copies}" for k, copies in sorted(group))
 
 
-def describe_holders(name: str) -> str:
-    """Who holds a record, as a phrase, from the name of a group; empty for one client that holds it once."""
+def describe_holders(name: str, unit: str) -> str:
+    """Who holds a record, or a person's, as a phrase, from the name of a group; empty for a record held once."""
     _, copied, times = name.partition(" x ")
     clients = name.count("client/")
+    if unit == "person":
+        records = [int(part.partition(" x ")[2] or 1) for part in name.split(" + ")]
+        return f"with {plural(sum(records), 'record')} at {plural(len(records), 'client')}"
     if clients > 1:
         return f"held by {clients} clients" + (", by some more than once" if copied else "")
     return f"held {times} times by one client" if copied else ""
@@ -110,6 +118,9 @@ def as_group(release: Release, size: int) -> Release:
     """The release as it protects `size` units at once that all are in it."""
     if size == 1 or release.mechanism == "none" or release.sensitivity is None:
         return release
+    gaussian = release.mechanism == "gaussian" and not release.shared
+    if release.sampling == "poisson" and gaussian and size <= MOST_COPIES:
+        return replace(release, copies=size * release.copies)
     moved = replace(release, sensitivity=size * release.sensitivity)
     if release.sampling == "poisson":
         return replace(moved, sample_rate=1 - (1 - release.sample_rate) ** size)
@@ -153,6 +164,8 @@ def _read_terms(r: Release) -> tuple[object, ...]:
         r.sampling,
         r.sample_rate,
         r.coin == EACH,
+        MEMBER in r.participation_seen_by,
+        r.copies,
         r.sender.endswith("/*"),
         r.count,
         spoils,

@@ -1,46 +1,39 @@
-"""The verifier: every line of a ledger against what crossed the wire, the protections and who took part.
+"""The verifier: every line of a ledger against what crossed the wire, its own clip and who took part.
 
-A ledger is what the audited party says of itself. What it must hold is made once more (accounting/recompute.py)
-or follows from the manifest and from how often clients were heard. A line that is missing, that nothing
-explains, or that costs less than it can is an issue, and with an issue no bound holds. Lines that cannot be made
-once more, because somebody else ran the federation or a protection keeps a state, are *declared*.
+A ledger is what the audited party says of itself. Here stands what follows from the manifest, from the lines
+themselves and from how often clients were heard; whether it is the ledger of that run, a play of the run tells
+(audit/noise_audit). With an issue no bound holds. What somebody else ran stays *declared*.
 
-    coverage     every kind that crossed has its line, in every round and for every sender
+    coverage     every kind that tells of clients has its line, in every round and for every sender
     observers    every line names all who read it, through the next model too
-    recomputed   noise, sensitivity, unit, neighbours and number of releases are those of the protections
     clip         a sensitivity is no lower than what its clip lets through
-    draws        sampling is credited at the law's rate, clients were not heard more often than that, and the law
-                 is that of the draws (audit/accounting/draws.py)
-    steps        as many steps of private training as were made
+    draws        sampling is credited where noise does not come and go with its client, clients were not heard
+                 more often than its rate says, and the law is that of the draws (audit/accounting/draws.py)
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedaudit.audit.accounting.accountant import observe_release
 from fedaudit.audit.accounting.draws import contradictions
-from fedaudit.audit.accounting.recompute import KindTraffic, LedgerReplay, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
 from fedaudit.audit.case.case import Case, Examples
-from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
+from fedaudit.audit.case.holders import find_overlaps, find_persons, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import EACH, EVERYONE, UNSENT, Release
-from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.ledger import EVERYONE, UNSENT, Release
+from fedaudit.fl.method import Method
 from fedaudit.fl.recording.recorder import is_from_client
 from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection
 
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
-MOST_CLIENTS = 1000  # lines that are made once more for their own client
 # lines of no upload
 EXPLAINED = {*UNSENT, Kind.GLOBAL_MODEL, Kind.AGGREGATE}
 
@@ -53,61 +46,88 @@ class Issue(NamedTuple):
     times: int = 1  # lines concerned
 
 
+class KindTraffic(NamedTuple):
+    """One kind that crossed in one round and direction, from the manifest."""
+
+    round: int
+    channel: Channel
+    kind: Kind
+    senders: int
+    messages: int
+    seen_by: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verified:
     issues: tuple[Issue, ...] = ()
-    declared: bool = False  # some lines could not be made once more
+    declared: bool = False  # somebody else, or the method itself, made lines that nobody can hold against a run
     overlaps: frozenset[Group] = (
         frozenset()
     )  # who holds records that exist more than once, and in how many copies
+    persons: frozenset[Group] = frozenset()  # who holds the records of each that the data name, and how many
     assumed: tuple[str, ...] = ()  # what bounds per record take to be so and nobody told, as phrases
     law: str = ""  # the same of bounds that are credited with a draw: somebody's own code states its law
+    cohort: str = ""  # and of those towards clients: that they are not told whom they are drawn with
 
 
 ONE_HOLDER = "that each record lies once, with one client"
 DECLARED = Verified(declared=True, assumed=(ONE_HOLDER,))
 
 
-def verify(
-    case: Case,
-    releases: Sequence[Release],
-    manifest: Iterable[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]] = (),
-) -> Verified:
-    """What is wrong with this ledger; `history` is the run's metrics, a line a round."""
+def verify(case: Case, releases: Sequence[Release], manifest: Iterable[Mapping[str, Any]]) -> Verified:
+    """What is wrong with this ledger, as far as it follows from itself and the manifest."""
     record = [dict(line) for line in manifest]
-    traffic = uploads(record)
-    ran = {int(line["round"]) for line in record if "traffic" in line} | {int(h["round"]) for h in history}
+    traffic = list_traffic(record)
     central = any(p.central for p in case.protections)
-    own = own_kinds(case.method)
+    own = list_own_kinds(case.method)
     hidden = any(p.hides_single_uploads() for p in case.protections)
     issues = [
         *_check_coverage(releases, traffic, central, hidden, own),
         *_check_clips(releases),
-        *_check_steps(case.private, releases, history),
-    ]
-    issues += [
-        *_check_schedule(case.simulated, case.training, traffic, history),
         *_check_participation(case.clients, releases, traffic),
         *_check_missing_noise(releases, traffic),
+        *_check_constant_participants(case.clients, releases, record),
     ]
-    issues += _check_constant_participants(case.clients, releases, record)
-    again = None
     if case.simulated:
-        replay = LedgerReplay(case, case.method, case.network.initial())
-        again = _check_recomputation(replay, releases, traffic, ran, central)
-        issues += [
-            *(again or []),
-            *_check_draws(case.participation.availability, case.clients, case.streams, releases),
-        ]
+        issues += _check_draws(case.participation.availability, case.clients, case.streams, releases)
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
         issues=tuple(_merge_issues(issues)),
-        declared=again is None or bool(own),
+        declared=not case.simulated or bool(own),
         overlaps=find_overlaps(holders(case.examples, case.data)) if noised else frozenset(),
+        persons=find_persons(case.examples, case.data) if noised else frozenset(),
         assumed=tuple(_list_assumptions(case.simulated, case.clients, case.examples)) if noised else (),
         law=_describe_assumed_law(case.participation.availability),
+        cohort=describe_hidden_cohort(case.protections),
     )
+
+
+def describe_hidden_cohort(protections: Iterable[Protection]) -> str:
+    """That members of a round do not know each other where secure aggregation says so: nothing here tests it."""
+    if any(p.hides_single_uploads() and not p.tells_members() for p in protections):
+        return "that who takes part in a round is hidden from all who do (cohort: hidden)"
+    return ""
+
+
+def list_traffic(manifest: Iterable[Mapping[str, Any]]) -> list[KindTraffic]:
+    """What tells of clients' data, sent by them or seen by the server, from the manifest's traffic lines."""
+    found = []
+    for line in manifest:
+        is_told = is_from_client(line) or line["channel"] == Channel.OBSERVED
+        if "traffic" not in line or not is_told:
+            continue
+        kind = Kind(line["traffic"])
+        if not kind.control_plane and kind != Kind.AGGREGATE:
+            seen = tuple(line["seen_by"])
+            counted = (int(line["senders"]), int(line["messages"]))
+            found.append(KindTraffic(int(line["round"]), Channel(line["channel"]), kind, *counted, seen))
+    return found
+
+
+def list_own_kinds(method: Method | None) -> frozenset[Kind]:
+    """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
+    settled = getattr(method, "list_protected_kinds", None)
+    return frozenset(settled(list(Kind))) if settled else frozenset()
 
 
 def _list_assumptions(simulated: bool, clients: int, examples: Examples) -> Iterator[str]:
@@ -164,7 +184,9 @@ def _check_coverage(
         if hidden and x.senders == 1:  # a sum of one; the server pays for it by what it broadcasts
             later.add("server")
         for r in own:
-            missing = {*(s.partition("/")[0] for s in x.seen_by), "client", "public"} - later
+            missing = {s.partition("/")[0] for s in x.seen_by} - later
+            if x.channel != Channel.OBSERVED:  # what clients send reaches everybody through the next model
+                missing |= {"client", "public"} - later
             missing -= {o.partition("/")[0] for o in r.observers}
             if x.channel == Channel.UPLINK and (x.round, x.kind) in relayed:  # it may be the line of a relay
                 missing.discard("server")
@@ -193,47 +215,6 @@ def _check_clips(releases: Sequence[Release]) -> Iterator[Issue]:
         if r.sensitivity < least * (1 - 1e-6):
             text = f"{_describe_line(r)} has sensitivity {r.sensitivity:g}, and its clip lets {least:g} through"
             yield Issue("clip", text)
-
-
-def _check_steps(
-    private: PrivateTraining | None, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
-) -> Iterator[Issue]:
-    """Sampling of records is credited for private training only, and every step of that counts."""
-    made = {int(h["round"]): float(h["steps"]) for h in history if "steps" in h}
-    for r in releases:
-        if r.unit != "record" or not r.noise_multiplier or r.sampling == "none":
-            continue
-        if private is None:
-            yield Issue(
-                "steps", f"{_describe_line(r)} is credited with sampling of records, and no training samples them"
-            )
-        elif r.sample_rate < private.sample_rate:
-            text = (
-                f"{_describe_line(r)} has sample rate {r.sample_rate:g}; clients train at {private.sample_rate:g}"
-            )
-            yield Issue("steps", text)
-        elif r.count < max(private.steps, made.get(r.round, 0.0) - ROUNDING):
-            steps = max(private.steps, made.get(r.round, 0.0))
-            yield Issue("steps", f"{_describe_line(r)} lists {r.count:,} steps; clients make {steps:g}")
-        elif r.noise_multiplier > private.noise_multiplier * (1 + ROUNDING):
-            made_with = f"clients train with {private.noise_multiplier:g}"
-            yield Issue("steps", f"{_describe_line(r)} has multiplier {r.noise_multiplier:g}; {made_with}")
-
-
-def _check_schedule(
-    simulated: bool,
-    training: LocalConfig | None,
-    traffic: Sequence[KindTraffic],
-    history: Sequence[Mapping[str, Any]],
-) -> Iterator[Issue]:
-    """Rounds of the metrics, and answers in them, that the manifest shows otherwise."""
-    heard = _count_heard(traffic)
-    told = {int(h["round"]): int(h.get("delivered", 0)) for h in history}
-    for t in sorted(set(heard) - set(told)) if history else []:
-        yield Issue("schedule", f"clients sent in round {t}, of which the metrics know nothing")
-    wanted = training.rounds if simulated and training is not None and history else 0
-    if len(told) < wanted:
-        yield Issue("schedule", f"the metrics have {len(told):,} rounds, and the run has {wanted:,}")
 
 
 def _count_heard(traffic: Sequence[KindTraffic]) -> Counter[int]:
@@ -289,7 +270,7 @@ def _check_constant_participants(
         if "message" in x and is_from_client(x):
             named[int(x["round"])].add(str(x["sender"]))
     # a round counts where everybody who sent in it was recorded by name
-    full = {x.round for x in uploads(record) if x.senders == len(named[x.round])}
+    full = {x.round for x in list_traffic(record) if x.senders == len(named[x.round])}
     rounds = sorted({r.round for r in coins} & full)
     if len(rounds) < 2:
         return
@@ -338,102 +319,9 @@ def _check_missing_noise(releases: Sequence[Release], traffic: Sequence[KindTraf
             yield Issue("draws", text)
 
 
-def _check_recomputation(
-    replay: LedgerReplay,
-    releases: Sequence[Release],
-    traffic: Sequence[KindTraffic],
-    ran: set[int],
-    central: bool,
-) -> list[Issue] | None:
-    """Lines against those that the protections make; None where these cannot be made once more."""
-    issues, sampling = list[Issue](), replay.federation.participation.sampling
-    rounds = {x.round for x in traffic} | (ran - {max(ran)} if central and len(ran) > 1 else set())
-    again: dict[object, dict[tuple[int, str], list[Release]]] = {}
-    tried, own = 0, _group_lines(releases)
-    traffic_of: dict[int, list[KindTraffic]] = defaultdict(list)
-    for x in traffic:
-        traffic_of[x.round].append(x)
-    for r in releases:
-        index = r.sender.partition("/")[2]
-        client = int(index) if index.isdecimal() else 0
-        law = sampling(client if index.isdecimal() else None)
-        if law not in again:
-            made = replay.list_lines(traffic, rounds, client)
-            if made is None:
-                return None
-            again[law] = _group_lines(made)
-        made_of_it = again[law][r.round, r.kind]
-        visit = own_line(replay.method, r)
-        differ = list(_compare_lines(r, [visit] if visit else made_of_it))
-        if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
-            tried += 1  # what is right for this very client?
-            of_it = replay.list_lines(traffic_of[r.round], {r.round}, client) or []
-            differ = list(_compare_lines(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
-        issues += differ
-        if is_amplifiable(r) and r.unit == "client" and not same_law(r, law):
-            issues.append(
-                Issue(
-                    "draws", f"{_describe_line(r)} is credited with rate {r.sample_rate:g}; {_describe_law(law)}"
-                )
-            )
-        if is_amplifiable(r) and r.unit == "client" and law.period > 1 and not r.coin:
-            issues.append(Issue("draws", f"{_describe_line(r)} has a draw of its own; {_describe_law(law)}"))
-    law = sampling(0)
-    if law not in again:
-        made = replay.list_lines(traffic, rounds, 0)
-        if made is None:
-            return None
-        again[law] = _group_lines(made)
-    for (t, kind), needed in again[law].items():
-        if len(own[t, kind]) < len(needed):
-            issues.append(Issue("missing", f"the ledger has no line of {kind} in round {t}"))
-    return issues
-
-
 def _group_lines(lines: Iterable[Release]) -> dict[tuple[int, str], list[Release]]:
     """Lines by round and kind; none where there is no such line."""
     groups: dict[tuple[int, str], list[Release]] = defaultdict(list)
     for r in lines:
         groups[r.round, r.kind].append(r)
     return groups
-
-
-def _compare_lines(r: Release, again: Sequence[Release]) -> Iterator[Issue]:
-    """How a line differs from all that it may be."""
-    if not again:
-        if r.noise_multiplier and r.kind not in EXPLAINED - {Kind.GLOBAL_MODEL}:
-            yield Issue("recomputed", f"no protection makes {_describe_line(r)}")
-        return
-    differ = [list(_list_differences(r, a)) for a in again]
-    if all(differ):
-        yield Issue("recomputed", f"{_describe_line(r)} says {', '.join(differ[0])}")
-
-
-def _list_differences(r: Release, made: Release) -> Iterator[str]:
-    if r.mechanism not in (made.mechanism, "none"):
-        yield f"mechanism {r.mechanism}; it is {made.mechanism}"
-    for name in ("unit", "adjacency"):
-        if r.mechanism != "none" and getattr(r, name) != getattr(made, name):
-            yield f"{name} {getattr(r, name)}; it is {getattr(made, name)}"
-    if r.noise_std > made.noise_std * (1 + ROUNDING):
-        yield f"noise {r.noise_std:g}; it is {made.noise_std:g}"
-    for roles, whom in (({"client/*"}, "another client"), ({"server"}, "the server")):
-        kept, is_left = observe_release(r, roles).noise_std, observe_release(made, roles).noise_std
-        if r.noise_std <= made.noise_std * (1 + ROUNDING) and kept > is_left * (1 + ROUNDING):
-            yield f"noise {kept:g} towards {whom}, of shares that it did not make; it is {is_left:g}"
-    if r.generator and r.generator != made.generator:
-        yield f"noise from {r.generator}; it is from {made.generator or 'a generator that nobody names'}"
-    least = math.inf if made.sensitivity is None else made.sensitivity * (1 - ROUNDING)
-    if r.noise_std and r.sensitivity is not None and r.sensitivity < least:
-        yield f"sensitivity {r.sensitivity:g}; it is {made.sensitivity}"
-    if r.count < made.count:
-        yield f"{r.count:,} releases; they are {made.count:,}"
-    if (r.coin == EACH) > (made.coin == EACH):
-        yield "a draw for each release; they share one"
-    if missing := set(made.participation_seen_by) - set(r.participation_seen_by):
-        yield f"that {', '.join(sorted(missing))} cannot tell who took part"
-
-
-def _describe_law(law: Any) -> str:
-    text = f"clients are drawn at rate {law.rate:g} ({law.sampling.replace('_', ' ')})"
-    return f"{text}, once in {law.period} rounds" if law.period > 1 else text

@@ -68,6 +68,7 @@ class Participation:
     artifacts: Path | None
     availability: Availability | None = None  # the code that draws who takes part; None: not ours
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()
+    empty_round: Literal["redraw", "skip"] = "redraw"  # what is done when nobody answers
 
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:

@@ -112,7 +112,7 @@ class Simulation:
             workers=workers,
             metrics=metrics,
             checkpoints=checkpoints,
-            empty_round=federation.empty_round,
+            empty_round=self.case.participation.empty_round,
             reply_loss=federation.reply_loss,
             failures=federation.failures,
             evaluate_every=config.evaluate_every,

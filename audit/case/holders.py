@@ -5,7 +5,7 @@ at several. Adding or removing it changes the data of all of its holders at once
 record composes what all of them released (audit/accounting/units.py).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -41,6 +41,17 @@ def find_overlaps(held: Mapping[bytes, Held]) -> frozenset[frozenset[tuple[int, 
     """Find who holds a record that exists more than once: groups of (client, copies), each group once."""
     groups = (frozenset((k, len(rows)) for k, rows in by.items()) for by in held.values())
     return frozenset(g for g in groups if sum(copies for _, copies in g) > 1)
+
+
+def find_persons(examples: Examples, data: Data) -> frozenset[frozenset[tuple[int, int]]]:
+    """Find who trains on each named person's records: groups of (client, records), each group once."""
+    if data.train.owner is None:
+        return frozenset()
+    held: dict[int, Counter[int]] = defaultdict(Counter)
+    for client, rows in examples.parts.items():
+        for person in data.train.owner[rows].tolist():
+            held[person][client] += 1
+    return frozenset(frozenset(by.items()) for by in held.values())
 
 
 def list_unknown(simulated: bool, clients: int, examples: Examples) -> list[int]:

@@ -99,6 +99,7 @@ class VerifiedFile(Form):
     declared: bool
     assumed: list[str]
     law: str
+    cohort: str = ""
 
 
 class FaultEvent(Form):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch.random import fork_rng
 
@@ -211,7 +211,7 @@ class SimulatedCase:
 
     @cached_property
     def participation(self) -> Participation:
-        return Participation(self.artifacts, self._availability, self._describe_drawing)
+        return Participation(self.artifacts, self._availability, self._describe_drawing, self._empty_round)
 
     @cached_property
     def _availability(self) -> Availability:
@@ -221,12 +221,16 @@ class SimulatedCase:
         return found
 
     def _describe_drawing(self, client: int | None) -> Drawn:
-        federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
-        return describe_drawing(
-            self._availability, federation.clients, federation.empty_round, client, self._without
-        )
+        clients = self.config.federation.clients
+        return describe_drawing(self._availability, clients, self._empty_round, client, self._without)
+
+    @property
+    def _empty_round(self) -> Literal["redraw", "skip"]:
+        """What is done when nobody answers: a draw that is made again is nobody's own coin any more."""
+        counted = any(p.central for p in self.protections)
+        return self.config.federation.empty_round or ("skip" if counted else "redraw")
 
     @cached_property
     def _without(self) -> int:

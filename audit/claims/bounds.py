@@ -4,12 +4,11 @@
 |---|---|---|
 | Gaussian, not sampled, also in trees; one Laplace | closed form | the same |
 | several of Laplace, discrete Laplace, randomised response | PLD | PLD, optimistic grid |
-| Poisson | PLD | lower end of PRV (Gaussian); the chance to be in the first releases; PLD, optimistic grid |
+| Poisson | PLD | PLD, optimistic grid; the chance to be in the first releases |
 | a fixed number: replaced, added, removed | WOR-PLD, replaced | Poisson at that z: all others -C, the target +C |
 | a fixed number: zeroed out | WOR-PLD, replaced; closed form | its own pair, PLD, optimistic grid |
 | shuffled batches, shuffled reports | audit/claims/shuffling.py | the same |
-| sampled records, towards clients with k of them | PLD of binomial mixtures (arXiv:2401.10294) | one record |
-| the best of several runs | Papernot, Steinke (arXiv:2110.03620, Thm 2; pure: (2 + eta) epsilon) | one run |
+| the best of several runs of pure noise | (2 + eta) epsilon (Papernot, Steinke. arXiv:2110.03620) | one run |
 
 A lower bound needs neighbours that differ by the whole sensitivity. Where a setting says that its sensitivity may
 be loose, or states an epsilon without its mechanism, there is none.
@@ -20,18 +19,17 @@ import math
 import sys
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
+from fedaudit.audit.accounting.accountants._engines import choose
 from fedaudit.audit.accounting.accountants.exact import closed_form
+from fedaudit.audit.accounting.below import tell_apart
 from fedaudit.audit.accounting.terms import Term, drop_sampling, merge_gaussians
 from fedaudit.audit.claims.claim import Claim
-from fedaudit.audit.claims.setting import Noised, Setting, Tuning, assume_noise
+from fedaudit.audit.claims.setting import Noised, Setting, assume_noise
 
 NO_DELTA = "Gaussian noise at delta 0"
+GRID = "PLD, optimistic grid"
 OUT_OF_RANGE = "numbers too large or too small to compute with"
-CELLS, LONGEST_TAIL = 60_000, 9.0  # of a density that is cut into pieces
-MOST_LOSSES, ROUNDED = 1e6, 2e-3  # of one release; the second relative to the bound from above
-TAIL = 1e-15
-FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below or a mixture is composed
+FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below is composed
 
 
 class Interval(NamedTuple):
@@ -46,7 +44,7 @@ class Interval(NamedTuple):
 def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
     """What `count` releases cost, at the setting's delta by default; imports dp-accounting, which is slow.
 
-    The lower bound of sampled or tuned releases, which takes torch and time, is left at 0; see certified().
+    The lower bound of sampled or tuned releases, which takes time, is left at 0; see certify().
     """
     delta = claim.delta(s) if delta is None else delta
     if not s.published:
@@ -70,13 +68,12 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
 
 def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
     if s.tuned is not None:
-        return Interval(0.0, _compute_tuning(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
+        best = (2 + s.tuned.shape) * count * _compute_pure(one.term)
+        return Interval(0.0, best, "tuning by Papernot and Steinke")
     if s.shuffled is not None:
         return _compute_reports(one.term, count, s.shuffled, delta, attained)
-    if s.sampling == "shuffle":
-        return _compute_batches(one.term, count, float(s.rate), delta, attained)
-    if one.records > 1:
-        return Interval(0.0, compute_group_epsilon(one, count, delta), "PLD of binomial mixtures")
+    if s.batches is not None:
+        return _compute_batches(one.term, count, s.batches, delta, attained)
     counts = merge_gaussians({one.term: count})
     upper, how = closed_form(drop_sampling({one.in_full or one.term: count}), delta), "closed form"
     engine = choose(counts, delta)
@@ -91,7 +88,7 @@ def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attaine
     lower = 0.0
     with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
         lower = _compute_optimistic(one.term, count, delta)
-    return Interval(min(upper, lower), upper, how, "PLD, optimistic grid")
+    return Interval(min(upper, lower), upper, how, GRID)
 
 
 def certify(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
@@ -112,9 +109,8 @@ def certify(claim: Claim, s: Setting, count: int, delta: float | None = None) ->
     below, by = 0.0, ""
     with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
         below, by = _bound_below(one.floor, count, delta, found.upper)
-        if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
-            pair = zeroed_at_least(one.floor, count, delta, found.upper)
-            below, by = max((below, by), (pair, "PLD, optimistic grid"))
+        if one.zeroed and one.floor.mechanism == "gaussian":
+            below, by = max((below, by), (tell_apart({one.floor: count}, delta, found.upper, (2.0, 1.0)), GRID))
     # engines that contradict each other show nothing
     return found._replace(lower=below, below=by) if below <= found.upper else found
 
@@ -126,52 +122,13 @@ def _has_equality(claim: Claim, s: Setting) -> bool:
 
 def _bound_below(term: Term, count: int, delta: float, upper: float) -> tuple[float, str]:
     if term.mechanism != "gaussian" or not delta:
-        return _compute_optimistic(term, count, delta), "PLD, optimistic grid"
+        return _compute_optimistic(term, count, delta), GRID
     if not term.sampled:
         return closed_form(merge_gaussians({term: count}), delta), "closed form"
-    if upper < LARGEST_CHECKED:
-        from fedaudit.audit.accounting.accountants import prv  # imports torch
-
-        with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
-            return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
-    return taken_part(term, count, delta), "the chance to be in the first releases"
-
-
-def zeroed_at_least(term: Term, count: int, delta: float, upper: float) -> float:
-    """A fixed number is drawn, and a unit that may send up to one is zeroed out: all others send -1, it sends 1.
-
-    With it a release is a mixture of N(0) and N(2), without it of N(0) and N(1), of weights 1 - q and q. Telling
-    cells of the outcome apart, and rounding losses down, shows no more than the outcome itself.
-    """
-    import numpy as np
-    from dp_accounting.pld import pld_pmf
-    from scipy.special import log_ndtr
-
-    z, q = term.z, term.rate
-    edges = np.linspace(-LONGEST_TAIL * z, 2 + LONGEST_TAIL * z, CELLS)
-    inner = edges[:-1]
-
-    def log_mass(mean: float) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-        left, right = (inner - mean) / z, (edges[1:] - mean) / z
-        flip = left > 0  # of the smaller tail
-        low, high = np.where(flip, -right, left), np.where(flip, -left, right)
-        tail = log_ndtr(high)
-        return tail + np.log(-np.expm1(np.minimum(log_ndtr(low) - tail, -1e-300)))  # type: ignore[no-any-return]
-
-    apart, drawn = math.log1p(-q) + log_mass(0.0), math.log(q)
-    there, gone = np.logaddexp(apart, drawn + log_mass(2.0)), np.logaddexp(apart, drawn + log_mass(1.0))
-    longest = float(np.max(np.abs(there - gone)))
-    step = max(ROUNDED * upper / count, longest / MOST_LOSSES)
-    most = 0.0
-    for first, second in ((there, gone), (gone, there)):
-        losses = np.floor((first - second) / step - 1e-9).astype(int)
-        low = int(losses.min())
-        shares = np.bincount(losses - low, weights=np.exp(first))
-        one = pld_pmf.DensePLDPmf(step, low, shares, 0.0, False)
-        # what is cut from the tails is counted as lost
-        composed = one.self_compose(count, TAIL)
-        most = max(most, float(composed.get_epsilon_for_delta(delta + 2 * TAIL)))
-    return most
+    return max(
+        (tell_apart({term: count}, delta, upper), GRID),
+        (taken_part(term, count, delta), "the chance to be in the first releases"),
+    )
 
 
 def taken_part(term: Term, count: int, delta: float) -> float:
@@ -216,49 +173,9 @@ def _compute_pure(term: Term) -> float:
     return whole + math.log(term.rate + (1 - term.rate) * math.exp(-whole))
 
 
-def compute_group_epsilon(one: Noised, count: int, delta: float) -> float:
-    """A client with k records, each in a Poisson batch by a coin of its own: a binomial mixture of shifts."""
-    if not delta:
-        return math.inf
-    from dp_accounting.pld import privacy_loss_distribution as library
-    from scipy.stats import binom
-
-    odds = [float(binom.pmf(k, one.records, one.term.rate)) for k in range(one.records + 1)]
-    kept = [k for k, p in enumerate(odds) if p > 1e-18]
-    lost = max(0.0, 1 - math.fsum(odds[k] for k in kept))
-    shifts, shares = [float(k) for k in kept], [odds[k] for k in kept]
-    if lost:
-        shifts, shares = [*shifts, float(one.records)], [*shares, lost]  # the tail counts as every record
-    mixture = library.from_mixture_gaussian_mechanism(
-        one.term.z,
-        shifts,
-        shares,
-        value_discretization_interval=10 * _choose_grid(one.term, one.records * count, delta),
-    )
-    return max(0.0, float(mixture.self_compose(count).get_epsilon_for_delta(delta)))
-
-
-def _compute_tuning(term: Term, count: int, delta: float, tuned: Tuning) -> float:
-    """The best of a random number of runs, each of `count` releases."""
-    if term.mechanism != "gaussian":
-        return (2 + tuned.shape) * count * _compute_pure(term)
-    if not delta:
-        return math.inf
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-    from dp_accounting.dp_event import RepeatAndSelectDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    one = GaussianDpEvent(term.z)
-    run = PoissonSampledDpEvent(term.rate, one) if term.sampling == "poisson" else one
-    accountant = RdpAccountant()
-    accountant.compose(RepeatAndSelectDpEvent(SelfComposedDpEvent(run, count), tuned.mean, tuned.shape))
-    return float(accountant.get_epsilon(delta))
-
-
-def _compute_batches(term: Term, count: int, rate: float, delta: float, attained: bool) -> Interval:
+def _compute_batches(term: Term, count: int, batches: int, delta: float, attained: bool) -> Interval:
     from fedaudit.audit.claims.shuffling import batches_at_least
 
-    batches = max(1, round(1 / rate))
     upper = closed_form(merge_gaussians({term: math.ceil(count / batches)}), delta)
     known = attained and term.mechanism == "gaussian"
     lower = batches_at_least(term.z, batches, count // batches, delta) if known else 0.0
@@ -268,10 +185,6 @@ def _compute_batches(term: Term, count: int, rate: float, delta: float, attained
 def _compute_reports(term: Term, count: int, reports: int, delta: float, attained: bool) -> Interval:
     from fedaudit.audit.claims.shuffling import reports_at_least, reports_at_most
 
-    if term.mechanism == "gaussian":  # what is known of shuffling is about pure reports
-        return Interval(
-            0.0, closed_form(merge_gaussians({term: count}), delta), "closed form, no credit for shuffling"
-        )
     each = _compute_pure(term)
     upper = count * reports_at_most(each, reports, delta / count)
     answers = attained and term.mechanism == "randomized_response"

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedaudit.audit.claims.setting import Neighbours, Positive, Role, Setting
+from fedaudit.audit.claims.setting import Positive, Role, Setting
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, Number, Whole
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.fl.ledger import Mechanism
+from fedaudit.fl.ledger import Adjacency, Mechanism
 
 Status = Literal["checked", "assumed", "contradicted"]
 
@@ -68,7 +68,7 @@ class Claim(Group):
     )
     mechanism: Mechanism = Field(default="gaussian", description="of the noise")
     unit: Literal["record", "client", "unstated"] = Field(default="unstated", description="protected")
-    adjacency: Neighbours | Literal["unstated"] = Field(
+    adjacency: Adjacency | Literal["unstated"] = Field(
         default="unstated",
         description="neighbouring data sets; zero_out: one unit's contribution is replaced by zero",
     )
@@ -90,6 +90,9 @@ class Claim(Group):
                 raise ValueError(f"must have at most one setting of role {role}")
         if self.setting("claimed") is None and self.setting("actual") is None:
             raise ValueError("must have a setting of role claimed or actual")
+        for s in self.settings:
+            if refused := s.explain_refusal(self.mechanism):
+                raise ValueError(f"must have {refused} (setting {s.name!r})")
         return self
 
     def setting(self, role: Role) -> Setting | None:

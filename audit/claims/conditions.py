@@ -7,7 +7,7 @@ the claimed one. The others are the reviewer's, in the file of claims.
 from fedaudit.audit.accounting.formulas import classical
 from fedaudit.audit.accounting.lints.numbers import MOST_DELTA
 from fedaudit.audit.claims.claim import Claim, Status
-from fedaudit.audit.claims.setting import DRAWN, Setting
+from fedaudit.audit.claims.setting import Setting
 from fedaudit.reports.format import number
 from fedaudit.reports.result import ClaimCondition
 
@@ -75,10 +75,9 @@ def _check_settings(claim: Claim) -> list[ClaimCondition]:
     found: list[ClaimCondition] = []
     claimed, actual = claim.setting("claimed") or claim.judged, claim.judged
     named = {c.text for c in claim.conditions}
-    if claimed.sampling != "none" and claimed.rate < 1:
-        same = (actual.sampling, actual.rate) == (claimed.sampling, claimed.rate)
-        drawn = f"{DRAWN.get(actual.sampling, '')} at rate {actual.rate:.3g}"
-        now = "not sampled" if actual.sampling == "none" else drawn
+    if claimed.sampling != "none":
+        same = actual.describe_draw() == claimed.describe_draw()
+        now = actual.describe_draw() or "not sampled"
         status: Status = "assumed" if same else "contradicted"
         because = "the numbers cannot show it" if same else f"what is released is {now}"
         found.append(ClaimCondition(text=SAMPLED[claimed.sampling], status=status, because=because))

@@ -9,7 +9,7 @@ from fedaudit.audit.accounting.formulas import central_limit, classical
 from fedaudit.audit.claims.bounds import Interval, certify, interval
 from fedaudit.audit.claims.claim import Claim, NoiseTarget
 from fedaudit.audit.claims.conditions import conditions
-from fedaudit.audit.claims.setting import DRAWN, Setting, assume_noise
+from fedaudit.audit.claims.setting import Setting, assume_noise
 from fedaudit.audit.claims.verdict import choose_delta, format_lower_bound, judge_claim, total_of
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
 from fedaudit.reports.format import number
@@ -145,9 +145,9 @@ def _make_sampled_row(s: Setting, claim: Claim) -> ClaimRow:
 def _describe_draw(s: Setting) -> str:
     if s.shuffled is not None:
         return f"{s.shuffled:,} reports shuffled, "
-    if s.sampling == "none":
-        return f"the best of {s.tuned.mean:g} runs on average, " if s.tuned else ""
-    return f"{DRAWN[s.sampling]}, rate {s.rate:.3g}, "
+    if s.tuned is not None:
+        return f"the best of {s.tuned.mean:g} runs on average, "
+    return f"{s.describe_draw()}, "
 
 
 def _compute_own_formula(claim: Claim, z: float, s: Setting, delta: float) -> float | None:

@@ -38,7 +38,7 @@ def spending(path: Path, delta: float | None) -> Text:
     population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
-        verified = verify(case, releases, manifest(run.artifacts), run.history() if run.metrics.is_file() else [])
+        verified = verify(case, releases, manifest(run.artifacts))
     bound_releases = bind_status(EvidenceFolder(path), verified, population, chosen)
     found = spent(releases, bound_releases)
     if not found:
@@ -54,6 +54,11 @@ def spending(path: Path, delta: float | None) -> Text:
         lines=[
             f"epsilon at delta {number(chosen)}, after so many rounds, with its status",
             *_colluding(found),
+            *dict.fromkeys(
+                f"towards {s.observer}, the draw of clients is not credited: {s.last.uncredited}"
+                for s in found
+                if s.last.uncredited
+            ),
             *dict.fromkeys(
                 f"towards {s.observer}, per {s.unit}: {describe_bound(s.last)}"
                 for s in found
@@ -101,7 +106,10 @@ def plan(question: NoiseQuestion) -> Text:
             "release is clipped to"
         ]
         + (
-            ["noise that each client adds to its own upload counts as in the first row, for every observer"]
+            [
+                "noise that each client adds to its own upload counts as in the first row, for every observer",
+                "under secure_aggregation clients know who is drawn with them: towards them it costs more",
+            ]
             if question.rate < 1
             else []
         ),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.flagging import FEWEST
+from fedaudit.audit.accounting.accountant import UNCREDITED_LAW
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -61,6 +62,8 @@ class Forecast:
         if empty := sum(not len(part) for part in case.examples.parts.values()):
             who = fmt.plural(empty, "client holds", "clients hold")
             yield f"{who} no example: take fewer, or another partition"
+        if any(p.central for p in case.protections) and case.participation.sampling(None).sampling == "unknown":
+            yield f"the draw of clients is not credited: {UNCREDITED_LAW}"
         with locate_errors(config.file):
             shortage = Shortage(
                 config.federation,

@@ -5,19 +5,113 @@ released in clear.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from fedaudit.audit.accounting.recompute import KindTraffic, LedgerReplay, uploads
+import torch
+
+from fedaudit.audit.accounting.verify import KindTraffic, list_own_kinds, list_traffic
+from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.fl.artifact import Channel, Party
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.ledger import from_fields as parsed
+from fedaudit.fl.method import Method
+from fedaudit.fl.model import State
 from fedaudit.fl.recording.recorder import is_from_client, manifest, unread
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.fl.wire.protection import Message, Payload, anew
+from fedaudit.fl.wire.wire import Wire
 
 Sort = tuple[int, Channel, Kind]  # of messages: round, channel and kind
 BROUGHT = "stated-ledger.jsonl"  # the operator's own, as `fedaudit import` copied it
+MANY = 1_000_000  # examples behind a stand-in: more than any threshold asks for
+WHOLE = {"classes", "counts", "count", "index", "labels", "steps", "version", "cluster", "present"}
+
+
+@dataclass
+class Kept:
+    """A ledger in memory; the wire writes to it as to a file."""
+
+    lines: list[Release] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        self.lines.append(parsed(parse_json(line)))
+
+
+@dataclass(frozen=True)
+class LedgerReplay:
+    """The wire of a federation, to which stand-ins are sent; `initial` are the weights before round 0."""
+
+    federation: ObservedFederation
+    method: Method | None
+    initial: State | None
+
+    def list_lines(
+        self, traffic: Collection[KindTraffic], rounds: Collection[int], client: int
+    ) -> list[Release] | None:
+        """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
+        kept, known = Kept(), self.federation
+        law = known.participation.sampling(client)
+        wire = Wire(known.card, Streams(0), anew(known.protections), None, kept)  # type: ignore[arg-type]
+        crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
+        for x in traffic:
+            crossed[x.round, x.channel].append(x)
+        settled, reference = (
+            list_own_kinds(self.method),
+            {Kind.GLOBAL_MODEL: self._make_stand_in(Kind.GLOBAL_MODEL)},
+        )
+        try:
+            for t in sorted(rounds):
+                wire.accounts.note_draw(t, (client,), lambda k: law if k == client else known.participation.sampling(k))
+                for channel in (Channel.UPLINK, Channel.RELAY):
+                    here = crossed.get((t, channel), ())
+                    message: Message = {x.kind: self._make_stand_in(x.kind) for x in here}
+                    if channel == Channel.UPLINK and message:
+                        wire.uplink(t, message, client, reference, settled=settled)
+                        came = max(x.senders for x in here)
+                        for other in _list_others(client, came) if wire.accounts.has_shares else ():
+                            wire.uplink(t, message, other, reference, settled=settled)
+                    elif message:
+                        wire.relay(t, message, client, (client + 1) % max(2, known.clients), settled=settled)
+                if (t, Channel.OBSERVED) in crossed:
+                    wire.observe(t, client, 0.0, {}, {})
+                if wire.chain.central is not None:
+                    before = reference[Kind.GLOBAL_MODEL]
+                    wire.average(t, before, before, 0, known.clients)
+                wire.end_round(t)
+        except (UserError, KeyError, RuntimeError, IndexError, ValueError):
+            return None
+        mine = Party.client(client)
+        return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
+
+    def _make_stand_in(self, kind: Kind) -> Payload:
+        """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
+        if dict(kind.arrays) == MODEL:
+            whole = {k: v for k, v in (self.initial or {}).items() if not v.is_floating_point()}
+            return {"w": torch.zeros(3), **whole}
+        sizes = {"C": len(self.federation.data.classes), "b": 1, "c": 2, "m": 2, "D": 3, "J": 1}
+        made = {}
+        for name, shape in kind.arrays.items():
+            if shape.endswith(" or absent"):
+                continue
+            first = shape.partition(" or ")[0].strip("[]")
+            size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
+            made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)
+            if name in ("count", "counts"):
+                made[name] *= MANY
+            if name == "classes":
+                made[name] = torch.arange(size[0])
+        return made
+
+
+def _list_others(client: int, came: int) -> list[int]:
+    """Whoever else came, of a round of so many: noise that they add up to counts them, not who they are."""
+    return [k for k in range(came + 1) if k != client][: came - 1]
 
 
 def derive_ledger(artifacts: Path, replay: LedgerReplay) -> list[Release]:
@@ -25,7 +119,7 @@ def derive_ledger(artifacts: Path, replay: LedgerReplay) -> list[Release]:
 
     Raises UserError where none can be derived.
     """
-    traffic, sent = uploads(list(manifest(artifacts))), _count_messages(artifacts)
+    traffic, sent = list_traffic(manifest(artifacts)), _count_messages(artifacts)
     crossed: dict[Sort, list[KindTraffic]] = defaultdict(list)
     for x in traffic:
         crossed[x.round, x.channel, x.kind].append(x)

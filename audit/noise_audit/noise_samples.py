@@ -53,6 +53,7 @@ class NoiseSample:
     array: str
     values: Floats
     clean: Floats | None = None  # [n] what it was before, where that is known
+    is_of_source: bool = False  # whether the run's own source drew it, and it left as it was drawn
 
     @property
     def scale(self) -> float:

@@ -1,12 +1,12 @@
-"""Tests of the noise that a run drew: its amount, its law, and whether it is fresh everywhere.
+"""Tests of noise that nobody saw drawn: its amount, and whether it is fresh everywhere.
 
 All messages of a run are tested together, kind by kind. Every test is a p-value, corrected for all that it looked
 at, and together they fail a run of correct noise with at most the stated chance; what only a copy can cause
-fails it never. More noise than declared is no fault.
+fails it never. More noise than declared is no fault, and noise of the run's own source is not tested.
 
     amount     the sum of squares of n standard normal scores is chi-squared: the least of all messages, rounds,
-               senders, arrays, numbers and some of their crossings, with Bonferroni's correction
-    law        Kolmogorov's distance, as a whole, by round and by sender; tails by counts
+               senders, arrays, numbers and some of their crossings; the largest number on either side; the mean
+               size of all; with Bonferroni's correction
     repeats    stretches of noise that come twice, and numbers that another master seed leaves (noise_repeats.py)
 
 Noise that clients add to a recorded upload stays beside what they trained, u + n, of which the ledger says
@@ -18,7 +18,6 @@ held against C in the same way by sums of sizes. Neither depends on what was tra
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
@@ -26,7 +25,7 @@ from itertools import groupby, islice
 import numpy as np
 import scipy
 
-from fedaudit.audit.accounting.accountants import prv
+from fedaudit.audit.accounting.below import tell_apart
 from fedaudit.audit.accounting.budget import rounded_down
 from fedaudit.audit.accounting.noise_records import find_claim, record_kind
 from fedaudit.audit.noise_audit.noise_repeats import list_searches, measure_distances
@@ -47,13 +46,7 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
-MOST_VALUES = 20_000  # of a part, for its law
-FEWEST_VALUES = 8
-MOST_SCORES = 1_000_000  # of a kind, for its tails
-LOUD_ARRAY, LOUD_PART = 1e-6, 1e-2  # chance of so much noise: where it is more than declared, its law is another
-MOST_PARTS = 64  # rounds or senders whose law is tested apart
-TAILS = (0.3, 0.2, 0.1, 0.01, 1e-3, 1e-4, 1e-5)  # chances of a number further out
-FEWEST_OUTSIDE = 5.0  # expected, for a tail to be tested
+MEAN_SIZE = math.sqrt(2 / math.pi)  # of a standard normal number
 CONFIDENCE = 0.975  # of a lower bound
 
 
@@ -118,6 +111,19 @@ def _answer(kind: str, question: NoiseHypothesis, alpha: float) -> NoiseTest:
     )
 
 
+def confirm_source(kind: str) -> NoiseTest:
+    """That the run's own source drew the noise of a kind, which a play saw: there is nothing left to test."""
+    return NoiseTest(
+        name="noise of the run's own source",
+        kind=kind,
+        passed=True,
+        statistic=1.0,
+        limit=0.0,
+        text="every message got its noise from the run's own source, a stream of its own each, and left with it",
+        failure_rate=0.0,
+    )
+
+
 def run_recorded_tests(
     recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection], alpha: float
 ) -> tuple[list[NoiseTest], set[str]]:
@@ -177,12 +183,6 @@ def _list_laws(rows: Sequence[MessageRow]) -> Iterator[NoiseHypothesis]:
         "a part of the messages got less noise than the ledger states",
         partial(measure_amount, rows),
     )
-    yield NoiseHypothesis(
-        "law of the noise",
-        "the noise has the probability law that the ledger names",
-        "the noise has another law than the ledger names, so that the stated limit is that of other noise",
-        partial(measure_law, rows),
-    )
 
 
 def _iterate_scores(rows: Sequence[MessageRow]) -> Iterator[tuple[MessageRow, NoiseSample, Floats]]:
@@ -201,10 +201,16 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
 
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     numbers: dict[tuple[str, int], list[Floats]] = {}  # by array and size: sums of squares, and how many
+    sizes_of_all = 0.0
+    furthest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # below, above, and of how many
     for row, sample, z in _iterate_scores(rows):
         _, round, sender, turn = row.key
         squares, where = z**2, f"round {round}"
         message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
+        sizes_of_all += float(np.abs(z).sum())
+        for part in ("all messages", where, sender):
+            below, above, count = furthest[part]
+            furthest[part] = [max(below, -float(z.min())), max(above, float(z.max())), count + z.size]
         for family, part in (
             ("whole", "all messages"),
             ("rounds", where),
@@ -228,62 +234,33 @@ def measure_amount(rows: Sequence[MessageRow]) -> Measured:
         np.concatenate([total for total, _ in numbers.values()]),
         np.concatenate([np.full(total.size, many[0]) for total, many in numbers.values()]),
     )
-    least, text = 1.0, ""
+    least, text, kinds = 1.0, "", len(families) + 3
     for family, (names, totals, sizes) in families.items():
         chances = np.asarray(stats.chi2.cdf(totals, sizes))
         worst = int(np.argmin(chances))
-        chance = min(1.0, float(chances[worst]) * len(totals) * len(families))
+        chance = min(1.0, float(chances[worst]) * len(totals) * kinds)
         if chance <= least or not text:
             least = min(least, chance)
             share = float(np.sqrt(totals[worst] / sizes[worst]))
             name = next(islice(names, worst, None))
             looked = f"the least of {len(totals):,} {family}, {name}," if family != "whole" else "the whole"
             text = f"{looked} has {share:.4g} times the stated noise over {int(sizes[worst]):,} numbers"
+    for part, (below, above, size) in furthest.items():
+        far = min(below, above)  # as far as noise reaches on its shorter side
+        alike = 1 if part == "all messages" else len(furthest) - 1
+        chance = min(1.0, float(np.exp(size * stats.norm.logcdf(far))) * 2 * alike * kinds)
+        if chance < least:
+            least, side = chance, "below" if below <= above else "above"
+            text = f"of {int(size):,} numbers of {part} none is more than {far:.3g} deviations {side} nothing"
+    size = int(furthest["all messages"][2])
+    mean = sizes_of_all / size  # which a law of many small numbers and few large ones has less of
+    chance = min(1.0, kinds * float(stats.norm.cdf((mean - MEAN_SIZE) / math.sqrt((1 - MEAN_SIZE**2) / size))))
+    if chance < least:
+        least, text = (
+            chance,
+            f"the mean size of {size:,} numbers is {mean / MEAN_SIZE:.4g} times that of the noise",
+        )
     return least, f"{text}, p = {least:.2g}"
-
-
-def measure_law(rows: Sequence[MessageRow]) -> Measured:
-    """Kolmogorov's distance from the declared law, as a whole and by round and sender; and tails by counts.
-
-    Noise that is clearly more than declared is no fault, and is left out.
-    """
-    from scipy import stats
-
-    stride = max(1, sum(s.values.size for row in rows for s in row.samples) // MOST_SCORES)
-    parts: dict[str, list[Floats]] = defaultdict(list)
-    for row, _, z in _iterate_scores(rows):
-        if stats.chi2.sf(float((z**2).sum()), z.size) >= LOUD_ARRAY:
-            for part in ("all messages", f"round {row.key.round}", row.key.sender):
-                parts[part].append(z[::stride])
-    chances: list[tuple[float, str]] = []
-    for where, own in parts.items():
-        values = np.concatenate(own)
-        is_loud = stats.chi2.sf(float((values**2).sum()), values.size) < LOUD_PART
-        if values.size < FEWEST_VALUES or is_loud or len(chances) > MOST_PARTS:
-            continue
-        some = values[:: max(1, values.size // MOST_VALUES)]
-        chances.append((float(stats.kstest(some, "norm").pvalue), f"{where}, on {len(some):,} numbers"))
-        if where == "all messages":
-            chances += _count_tails(values)
-    if not chances:
-        return None
-    law = rows[0].samples[0].line.mechanism.replace("_", " ")
-    least, where = min(chances)
-    chance = min(1.0, least * len(chances))
-    return chance, f"of {len(chances):,} parts the furthest from {law} noise is {where}, p = {chance:.2g}"
-
-
-def _count_tails(z: Floats) -> list[tuple[float, str]]:
-    """How many numbers lie in tails of fixed chances, each with its p-value."""
-    from scipy import stats
-
-    found = []
-    for share in TAILS:
-        if share * len(z) >= FEWEST_OUTSIDE:
-            outside = int((np.abs(z) > stats.norm.isf(share / 2)).sum())
-            chance = float(stats.binomtest(outside, len(z), share).pvalue)
-            found.append((chance, f"the tail of {share:g}, which {outside:,} of {len(z):,} numbers reach"))
-    return found
 
 
 def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
@@ -362,6 +339,4 @@ def bound_below(
     claim = find_claim([replace(r, noise_std=r.noise_std * more) for r in own], delta)
     if not any(term.sampled for term in claim.counts):
         return rounded_down(claim.epsilon)
-    with suppress(ArithmeticError, ValueError):  # past its range it says nothing
-        return rounded_down(prv.bound(claim.counts, delta).lower or 0.0)
-    return None
+    return rounded_down(tell_apart(claim.counts, delta, claim.epsilon)) or None

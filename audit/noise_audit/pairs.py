@@ -202,15 +202,25 @@ def _name_clients(numbers: Collection[int]) -> str:
 
 
 class Pairs:
-    """The pairs of one federation, of whose `rounds` `honest` is a play."""
+    """The pairs of one federation, of whose `rounds` `honest` is a play.
 
-    def __init__(self, case: KnownFederation, compromised: Collection[int], rounds: int, honest: World) -> None:
+    Messages of the kinds `trained` have their clip and noise already where they could be replaced.
+    """
+
+    def __init__(
+        self,
+        case: KnownFederation,
+        compromised: Collection[int],
+        rounds: int,
+        honest: World,
+        trained: Collection[str] = (),
+    ) -> None:
         self.data, self.examples, self.streams = case.data, case.examples, case.streams
         self.parts: list[Index] = [np.asarray(part, np.int64) for part in case.examples.parts.values()]
         everybody = [k for k, part in enumerate(self.parts) if len(part)]
         # a bound says nothing of clients that do not follow the protocol: their data and messages stay
         self.members = [k for k in everybody if k not in compromised] or everybody
-        self.rounds = max(1, rounds)
+        self.rounds, self.trained = max(1, rounds), trained
         self.lines = [r for r in honest.lines if r.noise_multiplier]
         came = Counter(client for _, client, *_ in honest.replies)
         self.target = max(self.members, key=lambda k: (came[k], -k))  # who trained most often
@@ -219,15 +229,20 @@ class Pairs:
     def pair_client(self, central: bool) -> Iterator[Pair]:
         """`central`: the observer sees noise on the mean, and no single upload."""
         lines = [r for r in self.lines if r.unit == "client"]
-        clips = play.find_clips(lines, central)
+        clips = play.find_clips([r for r in lines if r.kind not in self.trained], central)
         replaced = any(r.adjacency == "replace_one" for r in lines)
         yield from self._pair_central(clips, replaced) if central else self._pair_local(clips, replaced)
         yield from self._pair_data()
-        if any(r.shared for r in lines):
+        yield from self._pair_masks()
+
+    def _pair_masks(self) -> Iterator[Pair]:
+        """Whoever makes noise together is read in a sum alone, whatever the unit is."""
+        if any(r.shared for r in self.lines):
             name = "single uploads changed so that their sum stays"
             yield Pair(name, Side(), Side(probe=play.Masks()), world.allow_client)
 
     def pair_record(self) -> Iterator[Pair]:
+        yield from self._pair_masks()
         lines = [r for r in self.lines if r.unit == "record"]
         # where each is replaced everybody knows how many records there are
         removed = any(r.adjacency != "replace_one" for r in lines)

@@ -46,7 +46,8 @@ from fedaudit.fl.runtime.streams import counting_noise
 from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.wire.wire import Wire
 
-MOST_TRAININGS = 500  # of one play
+MOST_TRAININGS = 500  # of one play that is compared with another
+MOST_OF_A_RUN = 5_000  # of the one that is compared with the run
 STEPS = frozenset({"exchange"})  # parts of a training, of which the last one ends it: none can be repeated for it
 FEWEST = 8  # examples that a client holds, where it has so many
 OTHER_SEED = 0x5EED  # added to the run's own
@@ -113,17 +114,25 @@ class RunPlayer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether clients hold all their examples in a play, for all rounds."""
+        """Whether clients hold all their examples in a play, for all rounds; each world says what it repeated."""
         most = max(map(len, self.case.population.parts))
         return most <= self.scale.examples and self.scale.rounds >= self.rounds
 
-    def play(self, listener: Listener, neighbour: Neighbour = SAME, known: World | None = None) -> World:
+    def play(
+        self,
+        listener: Listener,
+        neighbour: Neighbour = SAME,
+        known: World | None = None,
+        trainings: int | None = None,
+    ) -> World:
         """Plays the federation, changed as `neighbour` says, and returns what the listener saw.
 
-        `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Raises
-        whatever the federation's own code raises.
+        `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Of
+        `trainings` there are as many as the scale says, or so many. Raises whatever the federation's own code
+        raises.
         """
         case, scale, method = self.case, self.scale, self.case.config.method
+        most = scale.trainings if trainings is None else trainings
         settings = method.settings | {"rounds": scale.rounds}
         config = case.config.model_copy(update={"method": method.model_copy(update={"settings": settings})})
         test = case.data.test.take(np.arange(min(scale.tested, len(case.data.test))))
@@ -140,9 +149,7 @@ class RunPlayer:
             holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
             metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
             simulation = Simulation(fresh)
-            with _Rehearsed(
-                simulation.make_site(holdings), listener, known, neighbour, scale.trainings
-            ) as workers:
+            with _Rehearsed(simulation.make_site(holdings), listener, known, neighbour, most) as workers:
                 wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
                 federation = simulation.build(holdings, wire, workers, initial=self.first, metrics=metrics)
                 try:
@@ -173,7 +180,8 @@ class RunPlayer:
 class _Rehearsed(Workers):
     """Client work in this process. What a client did under the same data in an earlier world is not done again.
 
-    Beyond `limit` trainings a client repeats its last reply: the server's part is played whole.
+    Beyond `limit` trainings, and in rounds in which it was not drawn in that world, a client repeats a reply: the
+    server's part is played whole.
     """
 
     count = 1
@@ -184,7 +192,9 @@ class _Rehearsed(Workers):
         self._inner = InProcess(site)
         self._listener, self._known, self._neighbour, self._left = listener, known, neighbour, limit
         self._round, self._counts = 0, dict[tuple[Any, ...], int]()
-        self._last: dict[tuple[Any, ...], Reply] = {}
+        replies = {} if known is None else known.replies
+        untouched = {(where[0], where[1]): r for where, r in replies.items() if where[1] not in neighbour.touched}
+        self._last: dict[tuple[Any, ...], Reply] = untouched
 
     def everywhere(self, name: str, *args: Any) -> None:
         if name == "begin":
@@ -207,9 +217,11 @@ class _Rehearsed(Workers):
             if reply is not None:
                 world.during[*where, number] = known.during[*where, number]
                 self._listener.repeat(known.during[*where, number], known)
-        if reply is None and self._left <= 0 and kind not in STEPS:
+        is_known = known is not None and client not in self._neighbour.touched
+        if reply is None and (is_known or self._left <= 0) and kind not in STEPS:
             reply = self._last.get((kind, client))
             world.during[*where, number] = []  # nothing happens where nothing is trained
+            world.is_shortened |= reply is not None
         if reply is None:
             self._left -= kind not in STEPS
             before = len(world.events)

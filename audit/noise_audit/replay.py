@@ -9,8 +9,12 @@ has to be equal to the bit. Nobody has to list what a method might send.
 This differential replay finds counterexamples and proves nothing: "no counterexample among N pairs". It does not
 see the law of the noise (noise_tests.py), timing, triggers that no pair pulls, or what other processes do.
 
-Noise that ships is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what
-leaves them, less what they had received, is its noise.
+The play of the run as it was is held against the run: it enters the same ledger and releases the same model. That
+counts where the play is the run, with every training played.
+
+Noise is credited where the run's own source drew it. What a protection draws elsewhere, or changes after it was
+drawn, is declared, and tested where it leaves: clients send nothing new, and what leaves them, less what they had
+received, is noise.
 """
 
 from collections import Counter, defaultdict
@@ -27,9 +31,26 @@ from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_repeats import list_answer_questions
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, build_rows, list_acting
-from fedaudit.audit.noise_audit.noise_tests import answer_all, bound_below, record_tests, run_tests
+from fedaudit.audit.noise_audit.noise_tests import (
+    answer_all,
+    bound_below,
+    confirm_source,
+    record_tests,
+    run_tests,
+)
+from fedaudit.audit.noise_audit.other_lines import find_other_line
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips
+from fedaudit.audit.noise_audit.play import (
+    FAR,
+    MOST_OF_A_RUN,
+    NOTHING,
+    Messages,
+    PlayLimits,
+    RunPlayer,
+    Sent,
+    alternate_signs,
+    find_clips,
+)
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
     RELATIVE,
@@ -37,15 +58,18 @@ from fedaudit.audit.noise_audit.world import (
     Factor,
     Key,
     Listener,
+    Probe,
     World,
     WorldDifference,
     copy_payload,
+    is_of_steps,
     iterate_noise,
 )
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
+from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
 from fedaudit.fl.runtime.cipher import CIPHER
@@ -88,17 +112,26 @@ class PairOutcome:
 
 
 @dataclass(frozen=True)
+class NoiseOrigin:
+    """Where noise is made that no tap hears as it leaves."""
+
+    aside: frozenset[str] = frozenset()  # protections that change noise after it was drawn
+    trained: frozenset[str] = frozenset()  # kinds that no protection changes: training noises them, or nobody
+
+
+@dataclass(frozen=True)
 class PlayStage:
     """Where one observer listens to plays of the federation."""
 
     player: RunPlayer
     observer: str
+    origin: NoiseOrigin = NoiseOrigin()
 
     def listen(
         self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
     ) -> Listener:
         """One play, compared with `first`; what does not depend on the change is taken from `known`."""
-        listener = Listener(self.observer, side.probe, first, factor, side.absent)
+        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.origin.aside)
         self.player.play(listener, side.neighbour, known)
         return listener
 
@@ -113,7 +146,7 @@ class PlayStage:
 
     def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
         case = self.player.case
-        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest)
+        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest, self.origin.trained)
         central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
         return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
 
@@ -129,47 +162,101 @@ class PlayStage:
 
 @sharing()
 def audit_bounds(
-    case: SimulatedCase, limits: PlayLimits | None = None, progress: Callable[[int, int], None] = lambda *_: None
+    case: SimulatedCase,
+    releases: Sequence[Release] | None = None,
+    limits: PlayLimits | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[BoundCheck]:
     """Holds each finite bound of the run against neighbouring plays of it.
 
-    Returns one check for each observer and unit that the noise speaks of. Raises whatever the federation's own
-    code raises.
+    `releases` are the run's ledger, where there is one. Returns one check for each observer and unit that noise
+    speaks of. Raises whatever the federation's own code raises.
     """
     player = RunPlayer(case, limits or PlayLimits())
-    stages = {view: PlayStage(player, view) for view in (SERVER, CLIENT)}
-    honest = {SERVER: stages[SERVER].listen(Side()).world}
+    first = PlayStage(player, SERVER).listen(Side()).world
+    whole = first
+    if first.is_shortened and player.is_whole:
+        whole = player.play(Listener(SERVER, Probe()), trainings=MOST_OF_A_RUN)
+    units = list_units([*(releases or ()), *first.lines])
+    is_whole = player.is_whole and not whole.is_shortened
+    rounds = player.rounds + 1 if player.scale.rounds == player.rounds else player.scale.rounds
+    played, ran = ([r for r in lines if r.round < rounds] for lines in (whole.lines, releases or ()))
+    other = None if releases is None else find_other_line(ran, played)
+    if other is not None and is_whole:
+        return [_refute_ledger(o, u, whole.lines, other) for o in SEES for u in units]
+    origin = find_origin(player, first.lines)
+    aside = origin.aside
+    stages = {view: PlayStage(player, view, origin) for view in (SERVER, CLIENT)}
+    honest = {SERVER: stages[SERVER].listen(Side(), known=first).world if aside else first}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
-    units = list_units(lines)
-    played: dict[tuple[str, Unit], BoundCheck] = {}
+    found: dict[tuple[str, Unit], BoundCheck] = {}
     follows = honest[CLIENT].events.keys() <= honest[SERVER].events.keys()
     for number, (view, unit) in enumerate((view, unit) for view in honest for unit in units):
         progress(number, len(honest) * len(units))
-        if view == CLIENT and follows and played[SERVER, unit].status is Status.VERIFIED:
-            played[view, unit] = replace(played[SERVER, unit], observer=view)  # who sees less learns no more
+        if view == CLIENT and follows and found[SERVER, unit].status is Status.VERIFIED:
+            found[view, unit] = replace(found[SERVER, unit], observer=view)  # who sees less learns no more
             continue
-        played[view, unit] = _check(stages[view], unit, honest[view])
+        found[view, unit] = _check(stages[view], unit, honest[view])
     checks = [
-        _as_seen(played[SERVER if observer == SERVER else CLIENT, unit], observer, unit, lines)
+        _as_seen(found[SERVER if observer == SERVER else CLIENT, unit], observer, unit, lines)
         for observer in SEES
         for unit in units
     ]
     doubts = [*list_doubts(lines, case.dataset, case.data)]
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
-        doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows how private they are")
+        whose = "how private they are, nor whether a record or client is more than its answers"
+        doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows {whose}")
+    if changed := sorted({r.kind for r in lines if r.source in aside and r.noise_multiplier}):
+        doubts.append(f"the noise on {', '.join(changed)} is changed after the run's source drew it")
+    if other is not None:
+        doubts.append(f"a play in which clients train less enters another ledger: {other}")
     if player.scale.rounds < player.rounds:
         doubts.append(f"of {player.rounds:,} rounds the first {player.scale.rounds:,} were played")
     if traces := sorted(honest[SERVER].traces):
         doubts.append(f"code of the team's own opens {', '.join(traces)} in a run, which no play puts back")
-    if case.artifacts is not None and player.is_whole:
-        doubts += _find_other_release(case.artifacts, honest.values())
+    if case.artifacts is not None and is_whole:
+        doubts += _find_other_release(case.artifacts, whole)
     if doubts:
-        checks = [_doubt(c, doubts) if c.status is Status.VERIFIED else c for c in checks]
-    if len(case.population.parts) * player.scale.rounds > player.scale.trainings:
+        # where all noise is answers, that no play moved any of it is said of nothing
+        calculated = any(r.noise_multiplier and r.mechanism in CALCULATED for r in lines)
+        open_to_doubt = (Status.VERIFIED,) if calculated else (Status.VERIFIED, Status.DECLARED)
+        checks = [_doubt(c, doubts) if c.status in open_to_doubt else c for c in checks]
+    if first.is_shortened:
         more = f" Beyond {player.scale.trainings:,} trainings of a play, clients repeated their last messages."
         checks = [replace(c, reason=c.reason + more) if c.status is Status.VERIFIED else c for c in checks]
     return checks
+
+
+def find_origin(player: RunPlayer, lines: Sequence[Release]) -> NoiseOrigin:
+    """Which protections do more to noised values than to compute with them, and which kinds none changes.
+
+    Two plays in which clients send something else, and noised values are the same: what leaves is the same then,
+    but where clean values, or noise by itself, are put to use after noise was drawn.
+    """
+    central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
+    clips = find_clips([r for r in lines if not is_of_steps(r)], central)
+    even = Messages(clips, dict.fromkeys(everybody, Sent((FAR,))))
+    uneven = Messages(clips, dict.fromkeys(everybody, Sent((0.5, FAR, 0.2), alternate_signs)))
+    aside, trained = frozenset[str](), set[str]()
+    views = [SERVER, CLIENT] if clips else []
+    while views:
+        first = player.play(_NoiseListener(views[0], replace(even), aside=aside))
+        second = _NoiseListener(views[0], replace(uneven), first, lambda _: float("inf"), aside=aside)
+        player.play(second, known=first)
+        trained |= second.untouched & {r.kind for r in lines}
+        if second.changed <= aside:
+            views = views[1:]
+        aside |= second.changed
+    return NoiseOrigin(aside, frozenset(trained))
+
+
+def _refute_ledger(observer: str, unit: Unit, lines: Sequence[Release], other: str) -> BoundCheck:
+    """The check of a bound whose ledger is not that of the run."""
+    if clear := find_clear(observer, unit, lines):
+        return clear
+    reason = f"The ledger is not that of a play of the run: {other}."
+    return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="ledger")
 
 
 def find_misstatement(world: World) -> Event | None:
@@ -193,7 +280,9 @@ def find_misstatement(world: World) -> Event | None:
 
 def _read_law(line: Release) -> tuple[object, ...]:
     """What of a line decides about noise and what it hides."""
-    return line.mechanism, line.noise_std, line.sensitivity, line.unit, line.adjacency, line.aggregated
+    share = f"{share_of_noise(line):.9g}"  # of noise made together, a line has what those who came add up to
+    drawn = (line.sampling, line.sample_rate) if line.unit == "record" else ()
+    return line.mechanism, share, line.sensitivity, line.unit, line.adjacency, *drawn
 
 
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
@@ -270,9 +359,9 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
     return replace(check, observer=observer)
 
 
-def _find_other_release(artifacts: Path, worlds: Collection[World]) -> Iterator[str]:
+def _find_other_release(artifacts: Path, world: World) -> Iterator[str]:
     """Whether a play of the run as it was releases another model than the run did."""
-    played = {key: event.payload for world in worlds for key, event in world.events.items()}
+    played = {key: event.payload for key, event in world.events.items()}
     for artifact in read(artifacts, lambda line: line["channel"] == Channel.RELEASE.value):
         key = Key(artifact.channel.value, artifact.round, str(artifact.sender), str(artifact.kind))
         for name, value in artifact.payload.items() if key in played else ():
@@ -309,35 +398,69 @@ def _is_normalised_by_itself(data: Data) -> bool:
 def audit_noise(
     case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
 ) -> list[NoiseAuditRecord]:
-    """Play the run, and once more under another master seed, and test all the noise that it draws.
+    """Play the run, and once more under another master seed, and test all noise that nobody saw drawn.
 
-    Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
-    most `alpha`. Raises whatever the federation's own code raises.
+    What the run's own source drew, and nobody changed, needs no test. Returns a record for each kind of noised
+    values in `releases`. Correct noise is refuted with a chance of at most `alpha`. Raises whatever the
+    federation's own code raises.
     """
     noised = [r for r in releases if r.noise_multiplier]
     if not noised:
         return []
     player = RunPlayer(case, limits or PlayLimits())
-    plays = [draw_noise(p, noised) for p in (player, player.reseed())]
-    ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in plays)
-    answers, others = ([s for s in plays[i] if s.line.mechanism not in CALCULATED] for i in (0, 1))
+    origin = find_origin(player, noised)
+    plays = [draw_noise(player, noised, origin.aside)]
+    is_all_seen = all(s.is_of_source for s in plays[0])
+    plays.append([] if is_all_seen else draw_noise(player.reseed(), noised, origin.aside))
+    unseen = [[s for s in own if not s.is_of_source] for own in plays]
+    ours, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in unseen)
+    answers, others = ([s for s in own if s.line.mechanism not in CALCULATED] for own in unseen)
+    if trained := origin.trained - {s.line.kind for s in plays[0] if s.is_of_source}:
+        ours, other = ([s for s in own if s.line.kind not in trained] for own in (ours, other))
+        ours += compare_first_messages(player, noised, trained)
     alpha = alpha / 2 if answers else alpha
     tests = run_tests(ours, other, alpha)
     tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
-    records = record_tests(tests, {s.line.kind for s in plays[0]}, noised, delta)
-    return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
+    tests += [confirm_source(kind) for kind in sorted({s.line.kind for s in plays[0] if s.is_of_source})]
+    records = record_tests(tests, {s.line.kind for s in [*plays[0], *ours]}, noised, delta)
+    heard = [s for s in plays[0] if s.line.mechanism in CALCULATED and s.line.kind not in trained]
+    return [r.model_copy(update={"at_least": bound_below(r.kind, heard, noised, delta)}) for r in records]
 
 
-def draw_noise(player: RunPlayer, lines: Sequence[Release]) -> list[NoiseSample]:
+def draw_noise(
+    player: RunPlayer, lines: Sequence[Release], aside: frozenset[str] = frozenset()
+) -> list[NoiseSample]:
     """The noise of one play in which everybody takes part.
 
     `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
     """
     central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
     still = Messages(find_clips(lines, central), dict.fromkeys(everybody, NOTHING), lambda _: everybody)
-    listener = _NoiseListener("server", still)
+    listener = _NoiseListener("server", still, aside=aside)
     player.play(listener)
     return [s for s in listener.samples if listener.is_noise_alone(s.line, player.case.protections)]
+
+
+def compare_first_messages(
+    player: RunPlayer, lines: Sequence[Release], kinds: Collection[str]
+) -> list[NoiseSample]:
+    """Half of what first messages differ by under two master seeds, where training adds the noise itself.
+
+    All begin with the same model. Whatever else is drawn can only add to it, so that it is no shorter than noise.
+    """
+    plays = [p.play(Listener(SERVER, Probe())) for p in (player, player.reseed())]
+    samples = []
+    for line in (r for r in lines if r.kind in kinds and r.round == 0):
+        key = Key(Channel.UPLINK.value, line.round, line.sender, line.kind)
+        ours, other = (p.events.get(key) for p in plays)
+        if ours is None or other is None or is_of_steps(line):
+            continue
+        for name, value in ours.payload.items():
+            twin = other.payload.get(name)
+            if value.is_floating_point() and twin is not None and twin.shape == value.shape:
+                apart = (value.double() - twin.double()).flatten().cpu().numpy()
+                samples.append(NoiseSample(line, name, apart / 2**0.5))
+    return samples
 
 
 @dataclass
@@ -347,12 +470,13 @@ class _NoiseListener(Listener):
     samples: list[NoiseSample] = field(default_factory=list)
     _sent: Message = field(default_factory=dict)  # by the client whose message is on its way
     _model: Payload = field(default_factory=dict)  # the latest broadcast
+    _seen: dict[str, bool] = field(default_factory=dict)  # kind -> whether all left as they were sent
 
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
         before = copy_payload(clean)  # whoever adds noise may do so in place
         noised = super().add_noise(line, clean, add)
-        self._tapped.add((line.round, line.sender, line.source))
-        self._keep(line, before, noised)
+        if (line.round, line.sender, line.source) in self._tapped:
+            self._keep(line, before, noised, is_of_source=True)
         return noised
 
     def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
@@ -369,17 +493,28 @@ class _NoiseListener(Listener):
     def carry(
         self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
     ) -> Message:
+        if channel == Channel.UPLINK:
+            for kind in (k for k in message.keys() & self._sent.keys() if not k.counted):
+                alike = _are_equal(message[kind], self._sent[kind])
+                self._seen[kind] = self._seen.get(kind, True) and alike
         carried = super().carry(round, channel, sender, seen_by, message)
         if channel == Channel.DOWNLINK:
             self._model = message.get(Kind.GLOBAL_MODEL, self._model)
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
                 line = self._find_credit(round, kind, sender)
+                if line is not None and is_of_steps(line):
+                    continue  # what is left of it in the message, nobody says
                 if line is not None and line.mechanism not in CALCULATED:
                     self._keep_answer(self._entered[round, str(kind), str(sender)], payload)
                 elif line is not None and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried
+
+    @property
+    def untouched(self) -> set[str]:
+        """Kinds that no protection changed."""
+        return {str(kind) for kind, alike in self._seen.items() if alike}
 
     def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
         """Whether no other protection changed what a plugin had noised: that would be no noise."""
@@ -387,7 +522,7 @@ class _NoiseListener(Listener):
             len(list_acting(protections, line.kind)) < 2 or (line.round, line.sender, line.source) in self._tapped
         )
 
-    def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
+    def _keep(self, line: Release, clean: Payload, noised: Payload, is_of_source: bool = False) -> None:
         for name, value in clean.items():
             after = noised.get(name)
             is_noised = value.is_floating_point() or line.mechanism == "discrete_laplace"
@@ -395,7 +530,7 @@ class _NoiseListener(Listener):
                 continue
             before = value.detach().double().flatten().cpu().numpy()
             values = after.detach().double().flatten().cpu().numpy() - before
-            self.samples.append(NoiseSample(line, name, values, before))
+            self.samples.append(NoiseSample(line, name, values, before, is_of_source))
 
     def _keep_answer(self, lines: Sequence[Release], sent: Payload) -> None:
         """What left, as it is: one answer, which costs what all lines of its kind and sender do together."""
@@ -406,3 +541,7 @@ class _NoiseListener(Listener):
         line = replace(noised[0], noise_std=1 / cost, sensitivity=1.0, count=1)
         for name, value in sent.items():
             self.samples.append(NoiseSample(line, name, value.detach().double().flatten().cpu().numpy()))
+
+
+def _are_equal(first: Payload, second: Payload) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(v, second[name]) for name, v in first.items())

@@ -20,7 +20,7 @@ from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import Release
+from fedaudit.fl.ledger import EACH, Release
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.tap import AddNoise, Message, MessageTap, Payload
 
@@ -103,6 +103,7 @@ class World:
     # of clients' work: what each returned, and the events that happened meanwhile (play.py)
     replies: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     during: dict[tuple[Any, ...], list[Key]] = field(default_factory=dict)
+    is_shortened: bool = False  # whether clients repeated messages in the place of training
 
 
 class WorldDifference(NamedTuple):
@@ -121,7 +122,8 @@ class Diverged(BaseException):
 class Listener(MessageTap):
     """Writes down what `observer` sees of one play; with `first`, compares it with that and goes on alike.
 
-    `factor(line)` times the declared sensitivity is how far clean values may be apart.
+    `factor(line)` times the declared sensitivity is how far clean values may be apart. `aside` are protections
+    that change noise after it was drawn: they are heard where something leaves, as those are that draw their own.
     """
 
     observer: str
@@ -129,10 +131,13 @@ class Listener(MessageTap):
     first: World | None = None
     factor: Factor = lambda _: 1.0
     absent: int | None = None  # the client of the first world that is not in this one
+    aside: frozenset[str] = frozenset()
     world: World = field(default_factory=World)
     differences: list[WorldDifference] = field(default_factory=list)
     ratios: dict[Key, float] = field(default_factory=dict)  # largest distance over what is declared
     moves: dict[int, Payload] = field(default_factory=dict)  # round -> by how much a mean's clean values differ
+    changed: set[str] = field(default_factory=set)  # protections whose noised values differ where they leave
+    _spent: dict[tuple[str, ...], list[float]] = field(default_factory=dict)  # sequence -> moved, and declared
     _counts: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
     _expected: Iterator[Key] = field(default_factory=lambda: iter(()))  # events that the first world had
     # of noise made together in the first world: the event without its party -> each party's place among them
@@ -167,11 +172,14 @@ class Listener(MessageTap):
 
     def enter(self, line: Release) -> None:
         self.world.lines.append(line)
+        self.expect(line)
+
+    def expect(self, line: Release) -> None:
         self._entered.setdefault((line.round, line.kind, line.sender), []).append(line)
 
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
         key = self._make_key("noise", line.round, line.sender, f"{line.source} {line.kind}")
-        if not self._is_seen(line.observers):
+        if line.source in self.aside or not self._is_seen(line.observers):
             return add(clean)
         self._tapped.add((line.round, line.sender, line.source))
         before = copy_payload(clean)  # whoever adds noise may do so in place
@@ -197,7 +205,7 @@ class Listener(MessageTap):
             return model
         self._compare_shapes(key, other.payload, model)
         if (round, line.sender, line.source) in self._tapped:
-            self._compare_values(key, other.payload, model)
+            self._compare_values(key, other.payload, model, line.source)
         else:
             self._measure(key, other.payload, model, line)
         return copy_payload(other.payload)
@@ -253,8 +261,11 @@ class Listener(MessageTap):
         self._compare_shapes(key, other.payload, payload)
         line = self._find_credit(round, kind, sender)
         if line is None:
-            self._compare_values(key, other.payload, payload)
-        else:
+            drawn = [
+                r.source for r in self._entered.get((round, str(kind), str(sender)), ()) if r.noise_multiplier
+            ]
+            self._compare_values(key, other.payload, payload, *drawn)
+        elif not is_of_steps(line):  # which say nothing of how far apart messages are
             self._measure(key, other.payload, payload, line)
         return copy_payload(other.payload)
 
@@ -310,9 +321,11 @@ class Listener(MessageTap):
         if _describe_layout(first) != _describe_layout(second):
             self._note_difference(key, "is sent in another number of bytes, or of other places", stop=True)
 
-    def _compare_values(self, key: Key, first: Payload, second: Payload) -> None:
+    def _compare_values(self, key: Key, first: Payload, second: Payload, *drawn: str) -> None:
+        """`drawn` are the protections whose noise is in the values."""
         for name, value in first.items():
             if not self._is_equal(value, second[name]):
+                self.changed |= {*drawn}
                 self._note_difference(key, f"{name} differs, and no line of the ledger allows it", stop=True)
 
     def _is_equal(self, first: Tensor, second: Tensor) -> bool:
@@ -338,14 +351,31 @@ class Listener(MessageTap):
         excess = distance - declared * (1 + RELATIVE) - self._bound_rounding(moving, second, line)
         ratio = distance / declared if declared else float("inf") if excess > 0 else 0.0
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
-        if excess > 0:
+        is_over = self._spend(distance, declared, line)
+        if excess > 0 and (is_over or is_credited(line) or line.coin == EACH):
             text = f"moved by {distance:.4g} where the ledger declares {declared:.4g}"
             self.differences.append(WorldDifference(key, text, ratio))
+
+    def _spend(self, distance: float, declared: float, line: Release) -> bool:
+        """Whether all releases of a sequence so far moved further than they declare together.
+
+        The loss of Gaussian releases is that of the root of their summed squares, whatever each of them is, and
+        that of others at most the sum (Smith, Thakurta. Fully Adaptive Composition for Gaussian DP. 2022). So
+        noise that is correlated over rounds costs what the whole sequence of means moves.
+        """
+        order = 2 if line.mechanism == "gaussian" else 1
+        spent = self._spent.setdefault((line.sender, line.unit, line.mechanism), [0.0, 0.0])
+        for i, size in enumerate((distance, declared)):
+            spent[i] += (size / line.noise_std) ** order if line.noise_std else 0.0
+        return spent[0] > spent[1] * (1 + RELATIVE) ** order
 
     def _bound_rounding(self, first: Payload, second: Payload, line: Release) -> float:
         """How far two payloads may be apart because numbers are rounded."""
         count = sum(v.numel() for v in first.values())
-        size = max((float(v.abs().max()) for p in (first, second) for v in p.values() if v.numel()), default=0.0)
+        size = max(
+            (float(v.abs().max()) for p in (first, second) for v in (p[k] for k in first) if v.numel()),
+            default=0.0,
+        )
         each = ABSOLUTE * line.noise_std + line.resolution + SPACING * size
         return float(each * (count**0.5 if line.mechanism == "gaussian" else count))
 
@@ -426,6 +456,11 @@ def allow_examples(line: Release) -> float:
 def allow_replaced_record(line: Release) -> float:
     """Of one record in another's place."""
     return 1.0 if line.adjacency == "replace_one" else 2.0
+
+
+def is_of_steps(line: Release) -> bool:
+    """Whether it accounts for several releases within its client's work, and not for the message alone."""
+    return line.count > 1 or line.coin == EACH
 
 
 def is_credited(line: Release) -> bool:

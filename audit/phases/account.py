@@ -37,13 +37,13 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("account", 0, 3)
     releases = read(run.ledger)
     case = open_case(run, config)
-    verified = verify(case, releases, manifest(run.artifacts), run.history())
+    verified = verify(case, releases, manifest(run.artifacts))
     for name, found in compute_accounts(releases, config.accountants, config.delta, verified).items():
         run.write_json(run.evidence / name, found)
     progress("account", 1, 3)
     is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
     is_ours, alpha = not config.list_code(), 1 - config.noise_audit.confidence
-    play = partial(audit_bounds, case) if isinstance(case, SimulatedCase) else None
+    play = partial(audit_bounds, case, releases) if isinstance(case, SimulatedCase) else None
     checks = check_bounds(play, releases, is_ours=is_ours) if is_played else []
     run.write_json(run.evidence / REPLAY, [asdict(check) for check in checks])
     progress("account", 2, 3)
@@ -103,6 +103,7 @@ def compute_accounts(
     """What follows from the ledger alone: file of evidence -> what it holds."""
     found = budgets(releases, accountants, delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
+    said["cohort"] = verified.cohort
     return {
         LEDGER: {"issues": [issue._asdict() for issue in verified.issues], **said},
         BUDGETS: [b.model_dump(mode="json") for b in found],

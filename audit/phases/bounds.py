@@ -9,7 +9,7 @@ from fedaudit.audit.accounting.spending import PLAIN, BoundReleases, over_rounds
 from fedaudit.audit.accounting.status import combine_status, list_results, withhold_numbers
 from fedaudit.audit.accounting.verify import Issue, Verified
 from fedaudit.audit.case.case import Examples, ObservedFederation, counts
-from fedaudit.audit.case.holders import find_overlaps, holders
+from fedaudit.audit.case.holders import find_overlaps, find_persons, holders
 from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.noise_audit.findings import (
     describe_noise_audit,
@@ -49,8 +49,10 @@ def read_verified(file: VerifiedFile, examples: Examples, data: Data) -> Verifie
         issues=tuple(Issue(**i.model_dump()) for i in file.issues),
         declared=file.declared,
         overlaps=find_overlaps(holders(examples, data)),
+        persons=find_persons(examples, data),
         assumed=tuple(file.assumed),
         law=file.law,
+        cohort=file.cohort,
     )
 
 
@@ -62,7 +64,12 @@ def describe_population(
     drawn = f" ({availability.describe()})" if availability else ""
     records = plural(held, "record") if held else "the records"
     people = plural(clients, "client")
-    return {"client": f"{people}{drawn}", "record": f"{records} of {people}{drawn}"}
+    found = {"client": f"{people}{drawn}", "record": f"{records} of {people}{drawn}"}
+    owner = data.train.owner
+    if owner is not None:
+        named = len({int(k) for rows in examples.parts.values() for k in owner[rows]})
+        found["person"] = f"{plural(named, 'person')} of {people}{drawn}"
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.accounting.recompute import LedgerReplay
 from fedaudit.audit.case.digests import of_file, of_value
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
@@ -20,7 +19,7 @@ from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
 from fedaudit.audit.importing.identity import LatestUploads, check_identities, latest_uploads
-from fedaudit.audit.importing.ledger import BROUGHT, derive_ledger
+from fedaudit.audit.importing.ledger import BROUGHT, LedgerReplay, derive_ledger
 from fedaudit.audit.importing.messages import aggregate, meaning, shapes
 from fedaudit.audit.importing.model_fit import check_fit
 from fedaudit.audit.importing.protect_messages import TAKEN

@@ -138,7 +138,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, sent)
     releases = ledger.read(run.ledger)
     yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)
-    verified = verify(case, releases, lines, history)
+    verified = verify(case, releases, lines)
     for name, made in compute_accounts(releases, config.accountants, config.delta, verified).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"

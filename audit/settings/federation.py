@@ -80,7 +80,11 @@ class FederationSettings(Group):
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
     train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
     test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
-    empty_round: Literal["redraw", "skip"] = Field(default="redraw", description="what to do when nobody answers")
+    empty_round: Literal["redraw", "skip"] | None = Field(
+        default=None,
+        description="what to do when nobody answers; null: skip where noise for clients counts on how they are "
+        "drawn (central_dp), else redraw",
+    )
     time_model: Literal["none"] | PluginSpec = Field(
         default="none",
         description="the simulated clock, a class of devices; none: no clock, and `counted` for a method that "

@@ -10,7 +10,7 @@ from fedaudit.attacks import stats
 from fedaudit.audit.verdict.findings import clear
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
-from fedaudit.reports.bound import Status, group_observers
+from fedaudit.reports.bound import Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Word
 from fedaudit.reports.page import Answer
@@ -305,7 +305,8 @@ def _describe_privacy(result: AuditResult) -> str:
     if refuted:
         towards = fmt.join_words(list(dict.fromkeys(fmt.name_observer(b.observer) for b in refuted)))
         return f"No: the epsilon that is stated towards {towards} is refuted, so no limit holds there."
-    shown = group_observers([b for b in result.bounds if b.holds])
+    quoted = [choose_bound(result.bounds, o) for o in dict.fromkeys(b.observer for b in result.bounds)]
+    shown = group_observers([b for b in quoted if b and b.holds])
 
     def write(most: int) -> str:
         return " ".join(

@@ -6,8 +6,8 @@ Some are a ledger of one client, as the wire would write it: Gaussian, Laplace, 
 noise, drawn by a coin or in a fixed number or not at all, in several releases a round, in rounds that share
 their draw, with noise that changes; or that of a record of several clients, or of several copies. The others
 are small federations that are played (benchmarks/privacy/systems.py): robust rules, a server momentum on noised
-uploads and on noised means, noise made together and colluders, records of several clients in uploads, in sums and
-in noised means.
+uploads and on noised means, noise made together and colluders, shares of it in a weighted sum, a server with a
+clock, records of several clients in uploads, in sums and in noised means.
 
 Lower values do not come from accountants. Of a ledger, what one draw decides is cut into finitely many cells by
 its likelihood ratio, which is post-processing; losses are rounded down to a grid, which can only lower a
@@ -20,6 +20,7 @@ are statistical: five errors below an estimate.
 import argparse
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from fedaudit.audit.accounting.child import call
 from fedaudit.audit.accounting.terms import terms
 from fedaudit.audit.accounting.units import Group
 from fedaudit.fl.ledger import EACH, EVERYONE, Mechanism, Release, Unit
+from fedaudit.fl.runtime.errors import UserError
 
 Array = NDArray[np.float64]
 CELLS, SLACK = 2001, 1e-3  # of one draw's outcomes; relative error of the accountants' grids
@@ -90,6 +92,8 @@ KINDS = (
     "shared records",
     "records in a sum",
     "records in a mean",
+    "weights",
+    "clock",
 )
 
 
@@ -189,8 +193,18 @@ def _play_system(what: str, rng: np.random.Generator) -> Made:
         )
     else:
         system = System(protections=[("central_dp", gaussian)], momentum=momentum, **size)
-    played = distinguish(system, delta)
-    observer = {"colluders": "another client", "shared records": "server"}.get(what, "public")
+    if what == "weights":  # shares of noise that are multiplied by what each client holds
+        counts = rng.integers(1, 200, clients).tolist()
+        system = replace(
+            system, protections=[("dp_gaussian", gaussian | together), hidden], reads=summed, counts=counts
+        )
+    if what == "clock":
+        system = replace(system, protections=[("dp_gaussian", gaussian)], momentum=0.0, timed=True)
+    try:
+        played = distinguish(system, delta)
+    except UserError:  # the wire refuses it: no bound is stated
+        played = Distinction(0.0, True, [])
+    observer = {"colluders": "another client", "shared records": "server", "clock": "server"}.get(what, "public")
     text = f"{what}, {clients} clients, {rounds} rounds, {holders} holders, z {z:.3g}, {rule[0]}, delta {delta:g}"
     held = frozenset({frozenset((k, 1) for k in range(holders))}) if holders > 1 else frozenset()
     unit: Unit = "record" if holders > 1 else "client"
@@ -280,6 +294,10 @@ def _uppers(made: Sequence[Made]) -> list[tuple[float, float]]:
     for m in made:
         groups = towards(m.observer, m.releases, m.unit, m.overlaps)[1]
         costs = [terms(group) for group in groups.values()]
+        if not costs or not all(r.noise_multiplier for group in groups.values() for r in group):
+            # refused, or something is sent in clear
+            found.append((math.inf, math.inf))
+            continue
         bounds: list[Bound] = [tightest(counts, m.delta, PLD.Config()) for counts in costs]
         upper, counts = max(zip(bounds, costs, strict=True), key=lambda pair: pair[0].epsilon)
         other = math.inf

@@ -48,7 +48,7 @@ class Card:
     """What the wire reads of a method's card."""
 
     title: str = "A small federation"
-    uplink: tuple[Kind, ...] = (Kind.LOCAL_MODEL,)
+    uplink: tuple[Kind, ...] = (Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,8 @@ class System:
     clip: float = 1.0
     colluders: int = 0  # the last clients, who subtract what they sent
     reads: str = "models"  # or "uploads" of the holders, or "sums" of a round's uploads
+    counts: Sequence[int] = ()  # examples that clients say they hold: sums are weighted by them
+    timed: bool = False  # the server has a clock, by which the holders are later in one world
     seed: int = 1
 
 
@@ -136,7 +138,12 @@ def _load_protections(system: System) -> list[Protection]:
 def _send(wire: Wire, system: System, t: int, client: int, model: State, change: float) -> State:
     size = change if client < system.holders else 0.0
     moved = {"w": model["w"] + size * system.clip / math.sqrt(D)}
-    heard = wire.uplink(t, {Kind.LOCAL_MODEL: moved}, client, {Kind.GLOBAL_MODEL: model})
+    message = {Kind.LOCAL_MODEL: moved}
+    if system.counts:
+        message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(system.counts[client])}
+    heard = wire.uplink(t, message, client, {Kind.GLOBAL_MODEL: model})
+    if system.timed:
+        wire.observe(t, client, 1.0 + (change if client < system.holders else 0.0), {}, {})
     assert heard is not None
     return heard[Kind.LOCAL_MODEL]
 
@@ -153,6 +160,8 @@ def _aggregate(system: System, sent: Sequence[State], model: State, t: int) -> S
 def distinguish(system: System, delta: float) -> Distinction:
     """How well a test tells the two worlds apart, and the ledger that was written."""
     one, other = play(system, 1.0), play(system, -1.0 if system.opposite else 0.0)
+    if system.timed:  # a server reads off its clock which of the worlds it is in
+        return Distinction(math.inf, True, one.ledger)
     covariance = compute_covariance(one)
     margin = MARGIN if covariance is None else ROUNDING
     gap = (one.read - other.read).mean(1)

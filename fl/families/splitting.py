@@ -389,7 +389,7 @@ class Splitting(SplittingWork):
 
         tally.times[k] = federation.clock.measure(t, k, down, up, n, cost)
         if federation.clock.model is not None:
-            federation.wire.records.observe(t, k, tally.times[k], down, up)
+            federation.wire.observe(t, k, tally.times[k], down, up)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         selected, answering = federation.participate(t, self.choose_candidates(state, t, federation))

@@ -86,7 +86,7 @@ class DiscreteLaplace(Protection):
             observers=sending.observers,
             mechanism="discrete_laplace" if c.scale else "none",
             noise_std=c.scale,
-            sensitivity=1.0 if c.adjacency == "add_or_remove_one" else 2.0,
+            sensitivity=1.0 if c.adjacency != "replace_one" else 2.0,
             unit="record",
             adjacency=c.adjacency,
             derived="clip",

@@ -138,7 +138,7 @@ class DPGaussian(Protection):
     def _releases(self, kind: Kind, sending: Sending) -> list[Release]:
         """The line of the noised vector, and lines of what lies beside it in clear."""
         c = self.config
-        factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0
+        factor = 1.0 if c.adjacency != "replace_one" else 2.0
         bounded = not math.isinf(c.clip_norm)
         bound = c.clip_norm * (math.sqrt(c.most_rows) if c.clip == "row" else 1.0)
         noised = Release(

@@ -72,7 +72,7 @@ class Laplace(Protection):
     def _describe_release(self, kind: Kind, sending: Sending) -> Release:
         c = self.config
         bounded = not math.isinf(c.clip_norm)
-        factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0
+        factor = 1.0 if c.adjacency != "replace_one" else 2.0
         return Release(
             round=sending.round,
             kind=kind,

@@ -11,14 +11,20 @@ sees what it tells, and rounds that differ in one client can be subtracted. Meth
 loss, a cluster, the age of a model) are refused by their cards. No method is believed that its server needs no
 more than sums: in every round it is asked (fl/clients/combining.py), and a server that makes something else of
 single uploads, or reads some elsewhere than in combine(), ends the run with a sentence.
+Clients agree on keys with each other, so that who takes part in a round knows who else does, and nobody's draw is
+credited as secret from them; `cohort: hidden` states that they do not (anonymous channels, or a committee that
+agrees in their place), which nothing here can test.
 Clients are taken to be honest but curious, and the server not to collude with any of them. What travels
 from client to client (relay) is not hidden.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection, Sending, Uploads
 
@@ -29,10 +35,22 @@ class SecureAggregation(Protection):
     enforced_by = "server"
     answers = frozenset(aim for aim in Aim if aim.is_against_people)
 
+    @settings
+    class Config:
+        cohort: Literal["known", "hidden"] = Field(
+            default="known",
+            description="whether who takes part in a round knows who else does; hidden is taken on trust",
+        )
+
     def describe(self) -> str:
         return (
             "secure aggregation: the server reads the sum of a round's uploads and no single one, except in a "
             "round with one upload"
+            + (
+                "; who takes part is stated to be hidden from all who do"
+                if self.config.cohort == "hidden"
+                else ""
+            )
         )
 
     def apply(self, sending: Sending) -> None:
@@ -40,6 +58,9 @@ class SecureAggregation(Protection):
 
     def hides_single_uploads(self) -> bool:
         return True
+
+    def tells_members(self) -> bool:
+        return bool(self.config.cohort == "known")
 
     @classmethod
     def propose(cls, uploads: Uploads) -> dict[str, Any] | None:

@@ -52,6 +52,9 @@ class MessageTap:
     def enter(self, line: Release) -> None:
         """A line of the ledger."""
 
+    def expect(self, line: Release) -> None:
+        """A line that is entered when its round ends, and it is known what its noise adds up to."""
+
 
 NOBODY = MessageTap()
 _current: ContextVar[MessageTap] = ContextVar("tap", default=NOBODY)

@@ -104,6 +104,11 @@ def _find_head_weight(net: Net) -> Tensor:
     return next(p for p in net.head.parameters() if p.dim() == 2)
 
 
+def take_model_loss(method: Any, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:  # noqa: ARG001
+    """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
+    return net.loss(x, y)
+
+
 class TrainingHooks(Protocol):
     """What the loop asks of a method."""
 

@@ -8,7 +8,8 @@ arXiv:1607.00133, Alg. 1. In every step each example is in the batch with probab
 Changes: L is the method's batch_size instead of q n, because the number of examples n is itself private
 (opacus#571); and the number of steps is a setting, not a number of epochs, for the same reason. A
 method's loss is taken one example at a time, so that a penalty on the weights is clipped with it.
-Clipping and scaling are Opacus's DPOptimizer; its noise is replaced by the cipher's (fl/recording/noise.py).
+Clipping is Opacus's DPOptimizer, and of networks of a million weights ghost clipping (fl/training/ghosts.py); the
+noise is the cipher's (fl/recording/noise.py).
 Whether an example is in a batch, and how it is cropped, is drawn for its own record and the step alone, and
 noise from a stream that nothing else draws from: one record less leaves all others' draws as they are.
 """
@@ -30,6 +31,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.cipher import RecordCoins
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training import ghosts
 from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.training.local import (
     PAD,
@@ -140,12 +142,17 @@ def train(
 ) -> list[Trained]:
     """As fl.local.train, privately, for each client; `net` is overwritten.
 
-    Gradients of all clients' examples are computed in one call, each at the weights of its own client. Raises
-    UserError for models whose examples are not separable.
+    Gradients of all clients' examples are computed in one call, each at the weights of its own client; those of a
+    large network client by client. Raises UserError for models whose examples are not separable.
     """
     _check(net, method)
     nets = [net, *(copy.deepcopy(net) for _ in trainees[1:])]
     clients = [_Learner(method, private, n, t, scale) for n, t in zip(nets, trainees, strict=True)]
+    if clients[0].has_ghosts:
+        for client in clients:
+            for step in range(private.steps):
+                client.step_by_ghosts(*client.draw_batch(step))
+        return [Trained(snapshot(c.net), private.steps, c.loss) for c in clients]
 
     def loss(weights: Params, fixed: State, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return method.loss(Handle(net, {**fixed, **weights}), x[None], y[None], const)
@@ -196,7 +203,8 @@ class _Learner:
         self.fixed = {k: v for k, v in net.state_dict().items() if k not in self._params}
         self._anchor = {k: p.detach().clone() for k, p in self._params.items()}
         self._optimiser = _make_optimiser(method.config, private, self._params, scale)
-        self._method, self._trainee, self._rate = method, trainee, private.sample_rate
+        self._method, self._trainee, self._private = method, trainee, private
+        self.has_ghosts = ghosts.fits(method, net, self._params, trainee.x)
 
     def weights(self) -> Params:
         return {k: p.detach() for k, p in self._params.items()}
@@ -204,36 +212,41 @@ class _Learner:
     def draw_batch(self, step: int) -> tuple[Tensor, Tensor]:
         """x [b, ...] and y [b] of a step; b may be 0."""
         t, drawn = self._trainee, self._trainee.draws.draw(step)
-        chosen = torch.nonzero(drawn.coins < self._rate)[:, 0]
+        chosen = torch.nonzero(drawn.coins < self._private.sample_rate)[:, 0]
         x, y = t.x[chosen.to(t.y.device)], t.y[chosen.to(t.y.device)]
         return drawn.crop(x, chosen) if t.augment == "crop_flip" else x, y
 
     def step(self, grads: Params | None, losses: Tensor | None) -> None:
         """Noised gradients of a batch's examples, or of none, move the weights."""
-        if losses is not None:
-            self.loss = float(losses.mean())
         for name, p in self._params.items():
             own = p.new_zeros((0, *p.shape)) if grads is None else grads[name].detach()
             # what is not finite counts as nothing: it would take the clip, and its example would be seen
             p.grad_sample = own.nan_to_num(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
-        self._add_noise()
+        self._optimiser.clip_and_accumulate()
+        self._move({k: p.summed_grad.view_as(p) for k, p in self._params.items()}, losses)  # type: ignore[attr-defined]
+        for p in self._params.values():  # the model is used again, by others
+            p.grad_sample = p.summed_grad = None  # type: ignore[attr-defined]
+
+    def step_by_ghosts(self, x: Tensor, y: Tensor) -> None:
+        """As step(), of a batch that may be empty, without a gradient of each example."""
+        if len(y):
+            self._move(*ghosts.sum_clipped(self.net, self._params, x, y, self._private.clip_norm))
+        else:
+            self._move({k: torch.zeros_like(p) for k, p in self._params.items()}, None)
+
+    def _move(self, sums: Params, losses: Tensor | None) -> None:
+        """Clipped gradients, added up, get noise and move the weights."""
+        if losses is not None:
+            self.loss = float(losses.mean())
+        noised = self._trainee.noise.release(self._trainee.line, sums)
         with torch.no_grad():
-            noised = {k: p.grad for k, p in self._params.items() if p.grad is not None}
+            noised = {k: v / self._method.config.batch_size for k, v in noised.items()}
             corrected = self._method.correct(noised, self._params, self._anchor, self.const)
             for name, grad in corrected.items():
                 self._params[name].grad = grad
         self._optimiser.original_optimizer.step()
-        self._optimiser.zero_grad()
-        for p in self._params.values():  # the model is used again, by others
-            p.grad_sample = p.summed_grad = None  # type: ignore[attr-defined]
-
-    def _add_noise(self) -> None:
-        """What DPOptimizer.pre_step() does, with noise of the cipher's in the place of its own."""
-        self._optimiser.clip_and_accumulate()
-        sums = {k: p.summed_grad.view_as(p) for k, p in self._params.items()}  # type: ignore[attr-defined]
-        for name, noised in self._trainee.noise.release(self._trainee.line, sums).items():
-            self._params[name].grad = noised
-        self._optimiser.scale_grad()
+        for p in self._params.values():
+            p.grad = None
 
 
 def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale: float) -> "DPOptimizer":

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedaudit.fl.artifact import SERVER, Role
 from fedaudit.fl.data.participation import UNKNOWN, Drawn
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import EVERYONE, Release, to_line
+from fedaudit.fl.ledger import EVERYONE, MEMBER, Release, to_line
 from fedaudit.fl.recording import tap
 from fedaudit.fl.runtime.durable import Log
 
@@ -29,10 +29,14 @@ class Accounts:
 
     `sampling` is the law by which clients come to take part in a round for which no draw was noted: a draw says
     nothing of what is sent in another round. `counts_made` is the card's: clients count examples that they made.
+    `members_know`: who takes part in a round is told all who do.
     """
 
-    def __init__(self, ledger: Log | None, sampling: SamplingLaw, counts_made: bool = False) -> None:
+    def __init__(
+        self, ledger: Log | None, sampling: SamplingLaw, counts_made: bool = False, members_know: bool = False
+    ) -> None:
         self._sampling = sampling
+        self._tellers = (SERVER.role.value, *([MEMBER] if members_know else []))
         self._ledger, self._counts_made = ledger, counts_made
         self._last_draw: RoundDraw | None = None
         self._shares: list[Release] = []  # of noise that the round's senders add up to
@@ -63,17 +67,17 @@ class Accounts:
 
     def enter_later(self, release: Release) -> None:
         """Keep the line of a share of noise until the round ends, when it is known what the shares add up to."""
-        tap.current().enter(release)
+        tap.current().expect(release)
         self._shares.append(release)
 
-    def enter_clear(self, round: int, kind: str, source: str) -> None:
+    def enter_clear(self, round: int, kind: str, source: str, observers: tuple[str, ...] = EVERYONE) -> None:
         """Write that the server knows something of the clients that no protected message told it."""
         self.enter(
             Release(
                 round=round,
                 kind=kind,
                 sender=f"{Role.CLIENT.value}/*",
-                observers=EVERYONE,
+                observers=observers,
                 mechanism="none",
                 source=source,
             )
@@ -108,7 +112,7 @@ class Accounts:
         """The line with how its client was really drawn and who can tell, whatever its maker says of that.
 
         A rate above the law's stays: it costs more. A line of one named client is there only because that
-        client took part; and the server always knows whom it selected.
+        client took part; the server always knows whom it selected, and where it tells members, they know too.
         """
         if release.unit != "client" or release.mechanism == "none":
             return release
@@ -120,8 +124,7 @@ class Accounts:
             law = UNKNOWN
         rate = max(law.rate, release.sample_rate) if law.sampling == release.sampling else law.rate
         seen = EVERYONE if named else release.participation_seen_by
-        if SERVER.role.value not in seen:
-            seen = (SERVER.role.value, *seen)
+        seen = (*(role for role in self._tellers if role not in seen), *seen)
         first = release.round - release.round % law.period
         coin = f"rounds {first} to {first + law.period - 1}" if law.period > 1 else ""
         return replace(release, sampling=law.sampling, sample_rate=rate, coin=coin, participation_seen_by=seen)

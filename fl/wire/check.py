@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fedaudit.fl.artifact import Channel, Party
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.tree import finite
 from fedaudit.fl.wire.protection import Message, Protection
@@ -47,6 +48,27 @@ def names_no_other(message: Message, classes: int) -> bool:
     named = (v for payload in message.values() for k, v in payload.items() if k in ("classes", "labels"))
     whole = [v for v in named if v.numel() and not v.is_floating_point()]
     return not classes or all(int(v.min()) >= 0 and int(v.max()) < classes for v in whole)
+
+
+def check_shares(lines: Collection[Release], message: Message) -> None:
+    """Raise UserError where a server does not add up a client's shares of noise as they are.
+
+    Multiplied by what a client holds, the share of one may be all the noise there is; and of the rows of a class
+    only those have a share who have the class.
+    """
+    for line in (r for r in lines if r.shared and r.kind in set(Kind)):
+        kind = Kind(line.kind)
+        if kind.summed is Summed.WEIGHTED and Kind.NUM_EXAMPLES in message:
+            how = "times the number of its sender's examples"
+        elif kind.summed in (Summed.BY_CLASS, Summed.BY_CLASS_WEIGHTED):
+            how = "class by class, of those who have the class"
+        else:
+            continue
+        raise UserError(
+            f"{line.source}: shares of noise that {line.aggregated} clients make together hide nobody in "
+            f"{kind.value}, which is added up {how}",
+            hint="use contributors: 1, or weighting: uniform where models are sent",
+        )
 
 
 class Checks:

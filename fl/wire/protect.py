@@ -1,7 +1,7 @@
 """Second step of the wire: the protections change a message, and say what is released of it."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,6 +13,7 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.coded import flat, masks_of, spread
 from fedaudit.fl.recording.noise import NoiseSource, with_origin
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import NON_FINITE, base_of, replace_non_finite
 from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, in_order
@@ -42,6 +43,11 @@ class ProtectionChain:
         """Whether the server reads sums only."""
         return any(p.hides_single_uploads() for p in self.protections)
 
+    @property
+    def tells_members(self) -> bool:
+        """Whether who takes part in a round is told all who do."""
+        return any(p.tells_members() for p in self.protections)
+
     def apply(
         self,
         round: int,
@@ -68,6 +74,7 @@ class ProtectionChain:
         self._sent[round, str(sender)] = again + 1
         bad = sender.index in self.compromised(round)
         skipped = bad and any(map(self._skips, self.protections))
+        shares: dict[Kind, tuple[str, Payload]] = {}  # of noise: who made them, and what carries them
         for number, protection in enumerate(self.protections):
             if bad and self._skips(protection):
                 continue
@@ -77,6 +84,7 @@ class ProtectionChain:
             sending.noise = source = NoiseSource(self._streams.noise("protection", *keys))
             before = len(sending.releases)
             protection.apply(sending)
+            _check_shares_stay(shares, sending.message, protection)
             stream = "/".join(map(str, ("protection", *keys)))
             added = _name_source(
                 sending.releases[before:], [*source.issued, *_list_training_noise(protection, sending)]
@@ -85,6 +93,15 @@ class ProtectionChain:
                 _name_stream(_describe_clip(r, protection), f"{stream}/{i}", sending.message)
                 for i, r in enumerate(added)
             ]
+            for r in (r for r in added if r.shared and r.kind in sending.message):
+                shares[Kind(r.kind)] = (r.source, sending.message[Kind(r.kind)])
+        if shares and masks:
+            kind, (maker, _) = next(iter(shares.items()))
+            raise UserError(
+                f"{maker}: shares of noise made together hide nobody in {kind.value}, of which clients send "
+                "different parts",
+                hint="use contributors: 1, or a method whose clients send whole models",
+            )
         for kind, payload in sending.message.items():
             sending.message[kind] = in_order(kind, message.get(kind, payload), payload)
             if kind.control_plane or kind in sending.protected or (round, kind) in self._listed or skipped:
@@ -164,6 +181,20 @@ class ProtectionChain:
     def _skips(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
         return protection.enforced_by == "client" or self.hides_single_uploads
+
+
+def _check_shares_stay(
+    shares: Mapping[Kind, tuple[str, Payload]], message: Message, protection: Protection
+) -> None:
+    """Raise UserError where a protection changes shares of noise: of a sum, it does something else."""
+    for kind, (source, made) in shares.items():
+        now = message.get(kind, made)  # withheld, it tells nobody anything
+        if now.keys() != made.keys() or not all(torch.equal(now[name], value) for name, value in made.items()):
+            raise UserError(
+                f"{protection.title} would change shares of noise that {source} has put on {kind.value}: only "
+                "the sum of them as they are hides anybody",
+                hint=f"list {source} after it, or use contributors: 1",
+            )
 
 
 def _list_training_noise(protection: Protection, sending: Sending) -> list[Release]:

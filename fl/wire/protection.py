@@ -129,6 +129,10 @@ class Protection(Plugin):
         """True for secure aggregation: the server reads only sums."""
         return False
 
+    def tells_members(self) -> bool:
+        """Whether it takes that clients of a round know each other."""
+        return False
+
 
 def describe_protection(protection: Protection) -> str:
     """What a protection says of itself, and whose words these are where its code is somebody's own."""

@@ -6,7 +6,7 @@ from fedaudit.fl.artifact import SERVER, Channel, Party, Role, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.recorder import Recorder
-from fedaudit.fl.recording.sizes import message_bytes, observation
+from fedaudit.fl.recording.sizes import message_bytes
 from fedaudit.fl.wire.protection import Message
 from fedaudit.fl.wire.sums import Sums
 
@@ -37,14 +37,9 @@ class Records:
             self._first = None
         self._write(route, message)
 
-    def observe(self, round: int, sender: int, time: float, down: Message, up: Message) -> None:
-        """Record the server's own clock: when a client's answer came, and how much was exchanged.
-
-        Nobody sends it, and nothing protects it.
-        """
-        server, payload = (SERVER.role.value,), observation(time, down, up)
-        message: Message = {Kind.TASK_TIME: payload}
-        self._write(Route(round, Channel.OBSERVED, Party.client(sender), server, server), message)
+    def note(self, route: Route, message: Message) -> None:
+        """Record what the server sees of a client without any bytes of it."""
+        self._write(route, message)
 
     def note_pooling(self, clients: Iterable[int]) -> None:
         """Note that these clients' examples were brought to one place and trained on there, with nothing sent."""

@@ -10,13 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from fedaudit.fl.artifact import PUBLIC, SERVER, Channel, Party, Role, Route
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.recorder import Recorder
+from fedaudit.fl.recording.sizes import observation
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.account import Accounts
-from fedaudit.fl.wire.check import Checks, Declared, check_protections, is_finite, names_no_other
+from fedaudit.fl.wire.check import Checks, Declared, check_protections, check_shares, is_finite, names_no_other
 from fedaudit.fl.wire.protect import ProtectionChain
 from fedaudit.fl.wire.protection import Message, Payload, Protection
 from fedaudit.fl.wire.record import Records
@@ -40,13 +42,15 @@ class Wire:
     ) -> None:
         check_protections(card, protections)
         self.chain = ProtectionChain(protections, streams, compromised)
-        self.accounts = Accounts(ledger, sampling, getattr(card, "counts_made", False))
+        known = self.chain.tells_members
+        self.accounts = Accounts(ledger, sampling, getattr(card, "counts_made", False), known)
         self.records = Records(recorder)
         # what a malicious server broadcasts instead (fl/threats/adversary.py)
         self.tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
         self._checks = Checks(card, self.chain.central)
         self.classes = 0  # that a message may name; 0: any
         self._dealt = 0  # uploads of this round of which the server has had the sums
+        self._is_timed = False  # whether this round's ledger says that the server times its clients
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every selected client: the same content for all of them."""
@@ -79,7 +83,9 @@ class Wire:
             return None
         hidden = self.chain.hides_single_uploads
         seen_by = () if hidden else server
-        message = self._protect(round, party, seen_by, message, reference, settled)
+        message, lines = self._protect(round, party, seen_by, message, reference, settled)
+        if any(r.shared for r in lines):
+            check_shares(lines, message)
         message = tap.current().carry(round, Channel.UPLINK, party, seen_by, message)
         self._checks.note_upload()
         keep = self.records.keep_summed if hidden else self.records.keep
@@ -103,10 +109,29 @@ class Wire:
             return None
         to = str(Party.client(receiver))
         seen_by = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))
-        message = self._protect(round, party, seen_by, message, {}, settled)
+        message, lines = self._protect(round, party, seen_by, message, {}, settled)
+        if shared := [r for r in lines if r.shared]:
+            raise UserError(
+                f"{shared[0].source} cannot protect {self._checks.title}: {shared[0].kind} has shares of noise, "
+                "and the next client reads it alone",
+                hint="use contributors: 1 for what travels from client to client",
+            )
         message = tap.current().carry(round, Channel.RELAY, party, seen_by, message)
         self.records.keep(Route(round, Channel.RELAY, party, (to,), seen_by), message)
         return message
+
+    def observe(self, round: int, sender: int, time: float, down: Message, up: Message) -> None:
+        """The server's own clock: when a client's answer came, and how much was exchanged.
+
+        Nobody sends it, and nothing protects it.
+        """
+        party, server = Party.client(sender), (SERVER.role.value,)
+        if not self._is_timed:
+            self._is_timed = True
+            self.accounts.enter_clear(round, Kind.TASK_TIME, "the server's clock", server)
+        message: Message = {Kind.TASK_TIME: observation(time, down, up)}
+        message = tap.current().carry(round, Channel.OBSERVED, party, server, message)
+        self.records.note(Route(round, Channel.OBSERVED, party, server, server), message)
 
     def release(self, round: int, message: Message) -> None:
         """The final model or generator, to whoever gets it."""
@@ -144,7 +169,7 @@ class Wire:
 
     def end_round(self, round: int) -> dict[Channel, int]:
         """Close a round; returns its bytes by channel."""
-        self._dealt = 0
+        self._dealt, self._is_timed = 0, False
         self.accounts.end_round()
         self.chain.end_round()
         return self.records.end_round(round)
@@ -169,12 +194,12 @@ class Wire:
         message: Message,
         reference: Message,
         settled: Collection[Kind],
-    ) -> Message:
-        """What a client sends after the protections, with its releases entered."""
+    ) -> tuple[Message, list[Release]]:
+        """What a client sends after the protections, with its releases, which are entered."""
         message, releases = self.chain.apply(round, sender, seen_by, message, reference, settled)
         for release in releases:
             if release.shared and self.chain.hides_single_uploads:
                 self.accounts.enter_later(release)
             else:
                 self.accounts.enter(release)
-        return message
+        return message, releases

@@ -78,5 +78,6 @@ def _assumptions(observers: str, b: PrivacyBound) -> str:
     """Of whom a bound speaks, what it assumes, and what else is known of it."""
     parts = [f"it speaks of a {b.unit} among {b.population}"] if b.population else []
     parts += [f"it assumes {b.assumes}"] if b.assumes else []
+    parts += [f"the draw of clients is not credited: {b.uncredited}"] if b.uncredited else []
     text = f"Towards {observers} ({b.accountant}, {b.status}): {'; '.join(parts)}."
     return f"{text} {b.note}" if b.note else text

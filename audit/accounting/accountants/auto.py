@@ -24,7 +24,7 @@ class Auto(Accountant):
     @settings
     class Config(Numerical.Config):
         cross_check: bool = Field(
-            default=True, description="whether RDP and PRV are computed as well, to compare"
+            default=True, description="whether dp-accounting's own RDP and PLD are computed as well, to compare"
         )
 
     def refuses(self, release: Release) -> str | None:

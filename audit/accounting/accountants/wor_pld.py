@@ -66,11 +66,13 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    last = math.ceil(_bound_loss(term) / step)
+    full = term._replace(rate=1.0)
+    last = math.ceil(_bound_loss(full if term.told else term) / step)
     losses = np.arange(-last, last + 1)
-    return PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots(step, losses, curve(term, losses * step))
-    )
+    deltas = curve(term, losses * step)
+    if term.told:  # who is drawn, and whom it knows, is no likelier than the rate says
+        deltas = pld.mix_told(term, losses * step, deltas, curve(full, losses * step))
+    return PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(step, losses, deltas))
 
 
 def curve(term: Term, epsilon: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -91,7 +93,8 @@ def curve(term: Term, epsilon: NDArray[np.floating]) -> NDArray[np.floating]:
 def _bound_loss(term: Term) -> float:
     """A loss that one release exceeds with probability below 1e-20 only."""
     x = 1 + 9.3 * term.z
-    return float(np.logaddexp(math.log1p(-term.rate), math.log(term.rate) + (2 * x - 1) / (2 * term.z**2)))
+    missed = math.log1p(-term.rate) if term.rate < 1 else -math.inf
+    return float(np.logaddexp(missed, math.log(term.rate) + (2 * x - 1) / (2 * term.z**2)))
 
 
 class WorPLD(Numerical):

@@ -1,13 +1,11 @@
 """Many senders that came in rounds of their own: linear work, few compositions, and still the worst of them."""
 
 import cProfile
-import dataclasses
 import os
 import pstats
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,9 +19,8 @@ from fedaudit.audit.accounting.budget import budgets, towards
 from fedaudit.audit.accounting.child import Exceeded, call, keep
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.accounting.units import count_draws, covers
-from fedaudit.audit.case.case import Participation
+from fedaudit.audit.noise_audit.other_lines import find_other_line
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.data.participation import UNKNOWN
 from fedaudit.fl.ledger import Release
 from tests.audit.accounting.test_exact import release
 
@@ -108,20 +105,6 @@ class Watched(Release):
         return super().__getattribute__(name)
 
 
-@dataclasses.dataclass
-class Made:
-    """What the wire makes once more of a ledger: the same."""
-
-    lines: list[Release]
-    method: None = None
-    federation: ClassVar[Any] = SimpleNamespace(
-        participation=Participation(None, sampling=lambda client: UNKNOWN)
-    )
-
-    def list_lines(self, traffic: object, rounds: object, client: int) -> list[Release]:
-        return self.lines
-
-
 def count_asked(rounds: int) -> int:
     own = {"sampling": "poisson", "sample_rate": 0.5, "sender": "client/*", "observers": ALL}
     lines = [Watched(**vars(release(1.0, round=t, **own))) for t in range(rounds)]
@@ -129,7 +112,7 @@ def count_asked(rounds: int) -> int:
     for x in traffic:
         object.__setattr__(x, "senders", 1)
     Watched.asked = 0
-    verify._check_recomputation(cast(Any, Made(lines)), lines, traffic, set(range(rounds)), False)
+    find_other_line(lines, lines)
     verify._check_participation(4, lines, traffic)
     return Watched.asked
 

@@ -137,15 +137,18 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
 def test_what_could_not_be_checked_makes_a_bound_declared_and_keeps_its_epsilon(doubt: str) -> None:
     found = combine(**DOUBTS[doubt])
     assert (found.status, found.epsilon) == (Status.DECLARED, cost().epsilon_upper) and found.reasons
-    assert label_bound(found) == f"declared: {found.epsilon:g}"
-    assert describe_bound(found).startswith(f"declared by the ledger: {found.epsilon:g}; ")
+    assert label_bound(found) == f"declared: {found.epsilon:g} if zeroed out, {found.replaced:g} if replaced"
+    assert describe_bound(found).startswith(f"declared by the ledger: {found.epsilon:g} if zeroed out, ")
 
 
 def test_a_bound_is_verified_where_nothing_speaks_against_it_and_says_what_was_tried() -> None:
     found = combine(checks=(checked("verified", pairs=36),))
     assert (found.status, found.reasons, found.pairs, found.tests) == (Status.VERIFIED, [], 36, 1)
     tried = "no counterexample among 36 pairs of neighbouring data and 1 test of the noise"
-    assert describe_bound(found) == f"at most {found.epsilon:g} (verified), {tried}"
+    assert (
+        describe_bound(found)
+        == f"at most {found.epsilon:g} if zeroed out, {found.replaced:g} if replaced (verified), {tried}"
+    )
 
 
 def test_a_check_of_another_observer_or_unit_says_nothing_of_this_bound() -> None:

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedaudit.audit.accounting.accountants import pld, prv, rdp, wor_pld
+from fedaudit.audit.accounting.accountants import pld, rdp, wor_pld
 from fedaudit.audit.accounting.accountants._engines import tightest
 from fedaudit.audit.accounting.accountants.pld import PLD
-from fedaudit.audit.accounting.accountants.prv import PRV
 from fedaudit.audit.accounting.accountants.rdp import RDP
 from fedaudit.audit.accounting.accountants.wor_pld import WorPLD
 from fedaudit.audit.accounting.terms import Term, creditable
@@ -20,11 +19,10 @@ LAPLACE = Term("laplace", 1.0, "none", 1.0)
 
 
 @pytest.mark.parametrize(
-    ("engine", "terms"),
-    [(PLD, (SIZED, ANSWERS)), (WorPLD, (POISSON, ANSWERS)), (RDP, (SIZED, LAPLACE)), (PRV, (SIZED, LAPLACE))],
+    ("engine", "terms"), [(PLD, (SIZED, ANSWERS)), (WorPLD, (POISSON, ANSWERS)), (RDP, (SIZED, LAPLACE))]
 )
 def test_an_engine_refuses_by_every_way_in(engine: type[PLD], terms: tuple[Term, ...]) -> None:
-    module = {PLD: pld, WorPLD: wor_pld, RDP: rdp, PRV: prv}[engine]
+    module = {PLD: pld, WorPLD: wor_pld, RDP: rdp}[engine]
     for term in terms:
         refused = engine().cost({term: 1}, 1e-5)
         assert refused.epsilon == math.inf and refused.note.startswith("Not covered: ")
@@ -75,8 +73,3 @@ def test_hundreds_of_different_releases_cost_less_than_by_renyi_divergences(
     found = pld.bound(counts, 1e-5).epsilon
     assert 2.8645 <= found <= 3.35  # without rounding 2.8645; by Renyi divergences 3.5136
     assert len(made) <= 2 * pld.MOST_TERMS  # on at most two grids
-
-
-def test_prv_says_nothing_where_its_error_is_below_rounding() -> None:
-    with pytest.raises(ArithmeticError, match="precision"):
-        prv.bound({Term("gaussian", 29.75, "poisson", 0.105): 5121}, 1e-12)

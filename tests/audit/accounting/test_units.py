@@ -87,7 +87,7 @@ def run_with(partition: str) -> list[dict[str, Any]]:
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)
     releases = read(run.ledger)
-    verified = verify(open_case(run, config), releases, manifest(run.artifacts), run.history())
+    verified = verify(open_case(run, config), releases, manifest(run.artifacts))
     return [b.model_dump(mode="json") for b in budgets(releases, config.accountants, config.delta, verified)]
 
 
@@ -140,7 +140,9 @@ def test_copies_with_a_coin_each_are_never_credited_with_more_than_they_earn() -
         assert delta <= 1e-5
     alone = bound([steps(0, noise_std=z, count=1)], by=AUTO).epsilon_upper
     assert stated > 1.5 * alone
-    assert as_group(steps(0), 2).sample_rate == pytest.approx(0.19)
+    assert as_group(steps(0), 2).copies == 2
+    many = as_group(steps(0), 100)  # all count as drawn where one is
+    assert (many.copies, many.sensitivity) == (1, 100.0) and many.sample_rate == pytest.approx(1 - 0.9**100)
 
 
 def test_noise_that_holders_make_together_hides_all_their_terms_at_once() -> None:
@@ -189,3 +191,36 @@ def test_work_grows_with_the_records_and_not_with_their_pairs() -> None:
     ledger = [steps(k) for k in range(60)]
     pairs = [{i: 1, j: 1} for i in range(60) for j in range(i)]
     assert bound(ledger, held(*pairs)).epsilon_upper == bound(ledger, held({0: 1, 1: 1})).epsilon_upper
+
+
+def test_a_person_is_in_what_all_its_records_are_in_and_its_bound_is_beside_that_of_a_record() -> None:
+    """A patient with two notes costs 18.5 where one note costs 8."""
+    ledger = [steps(0, noise_std=0.936, count=100), steps(1, noise_std=0.936, count=100)]
+    named = Verified(persons=frozenset({frozenset({(0, 2)}), frozenset({(1, 1)})}))
+    person, record = (bound(ledger, named, unit, AUTO) for unit in ("person", "record"))
+    assert (person.epsilon_upper, record.epsilon_upper) == (18.5, 8.0)
+    assert "of one person in the ledger; with 2 records at 1 client" in person.assumes
+    everywhere = Verified(persons=frozenset({frozenset({(0, 2), (1, 1)})}))
+    more = bound(ledger, everywhere, "person", AUTO)
+    assert more.epsilon_upper > person.epsilon_upper and "with 3 records at 2 clients" in more.assumes
+    assert {b.unit for b in budgets(ledger, EXACT, 1e-5, Verified())} == {"record"}  # data that name nobody
+
+
+def test_noise_of_a_client_s_own_zeroes_it_out_and_replacing_it_stands_beside() -> None:
+    ledger = [release(2.0, round=t, observers=ALL) for t in range(4)]
+    found = bound(ledger, unit="client")
+    assert (found.adjacency, found.epsilon_upper, found.replaced) == ("zero_out", 4.38, 10.0)
+    mean = [release(2.0, round=t, sender="client/*", observers=ALL) for t in range(4)]
+    shared = bound(mean, unit="client")
+    assert (shared.adjacency, shared.replaced) == ("add_or_remove_one", None)
+
+
+def test_that_a_cohort_is_hidden_from_its_members_is_taken_on_trust() -> None:
+    hidden = {"sender": "client/*", "sampling": "poisson", "sample_rate": 0.1, "observers": ("client", "public")}
+    ledger = [release(1.0, participation_seen_by=("server",), **hidden)]
+    found = budgets(ledger, AUTO, 1e-5, Verified(cohort="that it is hidden"))
+    assert {b.observer: b.assumed for b in found if b.releases} == {
+        "server": [],
+        "another client": ["that it is hidden"],
+        "public": [],
+    }

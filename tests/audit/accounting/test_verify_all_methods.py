@@ -61,7 +61,7 @@ def list_problems(run: RunDir, config: SimulatedConfig) -> list[str]:
 @pytest.mark.parametrize("method", METHODS)
 def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -> None:
     run, config = honest(method, tmp_path)
-    found = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts), run.history())
+    found = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts))
     assert found.issues == (), json.dumps([str(i) for i in found.issues][:3], indent=1)
 
 

@@ -148,6 +148,22 @@ def test_the_noise_that_would_do_does() -> None:
         ({"settings": [{"name": "x", "noise": 1, "sensitivity": 1}]}, "a setting of role claimed or actual"),
         ({"settings": [{"name": "x", "role": "actual", "noise": 1, "rho": 1}]}, "one of noise and rho"),
         ({"settings": [{"name": "x", "role": "actual", "rho": 1, "rate": 0.5}]}, "say how it samples"),
+        (
+            {"settings": [{"name": "x", "role": "actual", "rho": 1, "sampling": "shuffle", "rate": 0.7}]},
+            "batches",
+        ),
+        (
+            {"settings": [{"name": "x", "role": "actual", "rho": 1, "batches": 2}]},
+            "batches with sampling: shuffle",
+        ),
+        (
+            {"settings": [{"name": "x", "role": "actual", "epsilon": 1, "records": 20, "tuned": {"mean": 10}}]},
+            "one of records and tuned: what they cost together is not computed",
+        ),
+        (
+            {"settings": [{"name": "x", "role": "actual", "rho": 1, "tuned": {"mean": 10}}]},
+            "randomized response noise with tuned: what gaussian costs so is not computed",
+        ),
         ({"promise": {"epsilon": 1, "finite": True}}, "a number or be finite"),
         ({"settings": [{"name": "x", "role": "actual", "noise": -1, "sensitivity": 1}]}, "noise must be >= 0"),
         ({"promise": {"epsilon": 0, "delta": 0.1}}, "epsilon must be > 0"),

@@ -1,12 +1,23 @@
 """Small federations for the audit of noise: six clients of forty digits, four rounds."""
 
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.accounting.status import BoundCheck
+from fedaudit.audit.accounting.verify import verify
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.replay import audit_bounds
+from fedaudit.audit.phases import account, simulate
+from fedaudit.audit.phases.bounds import read_bounds
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings.config import Config
+from fedaudit.fl.ledger import read
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.reports.bound import PrivacyBound
 
 WRONG = "tests.audit.noise_audit.wrong_systems:"
 GAUSSIAN = {"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 2.0}
@@ -37,3 +48,15 @@ def make_case(**changes: Any) -> SimulatedCase:
 def check(observer: str, unit: str = "client", **changes: Any) -> BoundCheck:
     """What the replay says of one bound."""
     return next(c for c in audit_bounds(make_case(**changes)) if (c.observer, c.unit) == (observer, unit))
+
+
+def judge(observer: str, unit: str = "client", **changes: Any) -> PrivacyBound:
+    """The bound of a run that was simulated and accounted for, with all that is known of it."""
+    config = make_case(**{"accountants": [{"name": "auto", "cross_check": False}], **changes}).config
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir.create(Path(folder) / "run")
+        simulate.run(run, config, lambda *_: None)
+        account.run(run, config, lambda *_: None)
+        verified = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts))
+        found = read_bounds(EvidenceFolder(run.path), verified, {})
+    return next(b for b in found if (b.observer, b.unit) == (observer, unit))

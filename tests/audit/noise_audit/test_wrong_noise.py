@@ -21,7 +21,7 @@ from fedaudit.fl.wire.protection import Message, Protection
 from tests.audit.noise_audit import planted, wrong, wrong_means
 from tests.audit.noise_audit.played import play
 
-AMOUNT, LAW, TWICE = "amount of noise", "law of the noise", "noise used twice"
+AMOUNT, TWICE = "amount of noise", "noise used twice"
 PUBLIC = "noise that anybody can compute"
 REPLAY, LEDGER = "replay on neighbours", "ledger and lints"
 DECLARED = "nobody: its generator is the team's own, so that its bound stays declared"
@@ -61,8 +61,8 @@ FOUND_BY: dict[str, dict[str, str]] = {
         "OneTensorBare": AMOUNT,
         "EveryThirdNumberBare": AMOUNT,
         "SometimesNothing": AMOUNT,
-        "Truncated": LAW,
-        "Uniform": LAW,
+        "Truncated": AMOUNT,
+        "Uniform": AMOUNT,
         "OfLowRank": AMOUNT,
         "CancelsOverRounds": AMOUNT,
         "InProportionToTheNorm": AMOUNT,
@@ -125,7 +125,7 @@ FOUND_BY: dict[str, dict[str, str]] = {
     | {"AfterNoise": AMOUNT},
     "false_lines": {
         "SigmaDoubled": AMOUNT,
-        "NamedLaplace": LAW,
+        "NamedLaplace": AMOUNT,
         "HalfPrecision": DECLARED,
         "CountsCalledNoised": AMOUNT,
         "HalfSensitivity": REPLAY,
@@ -159,13 +159,13 @@ FOUND_BY: dict[str, dict[str, str]] = {
         "DebugSwitch": AMOUNT,
     },
     "wrong_law": {
-        "LaplaceCalledGaussian": LAW,
-        "UniformNoise": LAW,
-        "CutTails": LAW,
-        "RarelyLarge": LAW,
-        "CoinNoise": LAW,
-        "OneSidedCounts": LAW,
-        "PlusMinusOne": LAW,
+        "LaplaceCalledGaussian": AMOUNT,
+        "UniformNoise": AMOUNT,
+        "CutTails": AMOUNT,
+        "RarelyLarge": AMOUNT,
+        "CoinNoise": AMOUNT,
+        "OneSidedCounts": AMOUNT,
+        "PlusMinusOne": AMOUNT,
     },
     "central": {
         "DividedTwice": AMOUNT,
@@ -178,7 +178,7 @@ FOUND_BY: dict[str, dict[str, str]] = {
     },
     "of_every_kind": {
         "CentredNoise": AMOUNT,
-        "CutFarTails": LAW,
+        "CutFarTails": AMOUNT,
         "LessInTheMiddle": AMOUNT,
         "MirroredHalves": TWICE,
         "NoneAlongTheUpdate": AMOUNT,
@@ -194,10 +194,7 @@ FOUND_BY: dict[str, dict[str, str]] = {
 LEAN_ON_DATA = {"TopCoordinates", "SignsKept", "SilentWhenUnlucky", "LessInTheMiddle", "NoneAlongTheUpdate"}
 HERE = {"planted", "wrong", "wrong_means"}
 BY_NOISE = [
-    (file, name)
-    for file, own in FOUND_BY.items()
-    for name, by in own.items()
-    if by in (AMOUNT, LAW, TWICE, PUBLIC)
+    (file, name) for file, own in FOUND_BY.items() for name, by in own.items() if by in (AMOUNT, TWICE, PUBLIC)
 ]
 
 

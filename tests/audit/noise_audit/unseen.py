@@ -56,9 +56,9 @@ def audit_system(system: System) -> list[PrivacyBound]:
         simulate.run(run, config, lambda *_: None)
         case, releases = open_case(run, config), read(run.ledger)
         assert isinstance(case, SimulatedCase)
-        verified = verify(case, releases, manifest(run.artifacts), run.history())
+        verified = verify(case, releases, manifest(run.artifacts))
         accounted = budgets(releases, config.accountants, config.delta, verified)
-        checks = check_bounds(partial(audit_bounds, case), releases, is_ours=True)
+        checks = check_bounds(partial(audit_bounds, case, releases), releases, is_ours=True)
     found = combine_status(accounted, verified, checks, ())
     return [b for b in found if b.observer == system.towards and b.unit == system.unit]
 

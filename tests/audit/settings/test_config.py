@@ -24,7 +24,7 @@ def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
     assert (c.seed, c.device, c.workers, c.delta) == (7, "auto", "auto", 1e-5)
     assert (c.record.rounds, c.record.clients, c.record.kinds) == ("last", "all", None)
     assert [a.name for a in c.accountants] == ["auto"] and c.report.formats == ("json", "html", "pdf")
-    assert c.federation.holdout.auxiliary == 0.2 and c.federation.empty_round == "redraw"
+    assert c.federation.holdout.auxiliary == 0.2 and c.federation.empty_round is None
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ BY = {
     "SizeInTheCount": LINES,
     "OneCoinForAll": LINES,
     "RateTooLow": LINES,
-    "StopsWhenGood": LINES | {"lints"},
+    "StopsWhenGood": {"lints"},
     "LargestFirst": {"lints"},
     "LargestFirstLater": {"lints"},
     "SelectsByLabels": {"lints"},
