@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedaudit.attacks.evidence import Series
 from fedaudit.reports.format import number
 from fedaudit.reports.result import Figure
+from fedaudit.reports.typeset import own_fonts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +29,8 @@ WIDE = 34  # characters of a name on one line
 STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "fedaudit",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 8.0,
+    "font.family": ["Audit Sans", "DejaVu Sans"],
+    "font.size": 8.6,
     "text.parse_math": False,  # a `$` in a name is a dollar sign
     "axes.unicode_minus": True,
     "axes.spines.top": False,
@@ -69,6 +70,7 @@ def _draw(content: str) -> bytes:
     from matplotlib.figure import Figure as Canvas
 
     figure = Figure.model_validate_json(content)
+    _add_fonts()
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(6.69, 1.65), layout="constrained")
         axes = canvas.add_subplot()
@@ -93,6 +95,15 @@ def _draw(content: str) -> bytes:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.savefig(out, format="svg", metadata=nothing)
     return out.getvalue()
+
+
+@functools.cache
+def _add_fonts() -> None:
+    """Make our typeface known to matplotlib."""
+    from matplotlib.font_manager import fontManager
+
+    for path in sorted(own_fonts().glob("*.ttf")):
+        fontManager.addfont(path)
 
 
 def _lines(axes: "Axes", figure: Figure) -> list[_Drawn]:

@@ -67,7 +67,9 @@ class LedgerReplay:
         )
         try:
             for t in sorted(rounds):
-                wire.accounts.note_draw(t, (client,), lambda k: law if k == client else known.participation.sampling(k))
+                wire.accounts.note_draw(
+                    t, (client,), lambda k: law if k == client else known.participation.sampling(k)
+                )
                 for channel in (Channel.UPLINK, Channel.RELAY):
                     here = crossed.get((t, channel), ())
                     message: Message = {x.kind: self._make_stand_in(x.kind) for x in here}

@@ -128,10 +128,8 @@ def _describe_worst_off(result: AuditResult) -> str:
     groups = [g for q in result.questions for g in q.groups if g.at_least]
     if groups:
         worst = max(groups, key=lambda g: g.at_least / max(1, g.people))
-        return (
-            f"People of {worst.name}: of {worst.people:,} in that group, an attack hit at least "
-            f"{worst.at_least:,} because their data were in. Page 1 counts them too."
-        )
+        share = fmt.percent(worst.at_least / worst.people)
+        return f"People of {worst.name}: there an attack hit {share} at least because their data were in."
     if result.questions and all(q.state is State.CLEAR for q in result.questions if q.required):
         return "Every group of twenty people or more was tested as well, and is within what the policy tolerates."
     return "Not known. No single group stands out beyond luck, and of small groups an audit can say little."
@@ -167,7 +165,7 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
         unknown = sum(q.state is State.OPEN for q in others)
         many = f"{fmt.sentence_case(quantify(unknown, len(others)))} questions about {names} are open."
         text = f"{text} {many if unknown else f'Questions about {names} are clear.'}"
-    return f"{text or 'Nobody reads a message.'} {_describe_conduct(ran, result)}".strip()
+    return f"{text or 'Not known: no question was asked.'} {_describe_conduct(ran, result)}".strip()
 
 
 def _describe_law(result: AuditResult) -> str:
@@ -207,7 +205,7 @@ def _describe_false_alarms(ran: Sequence[Finding]) -> str:
 def _describe_gaps(result: AuditResult) -> str:
     """What is open, and for want of what."""
     if not result.cells:
-        return "Nothing was tested: no question was asked."
+        return "All of it: no question was asked."
     left = [c for c in result.cells if not c.is_answered]
     unread = (
         f"{fmt.describe_unread(result.imported).split(':')[0]}. " if fmt.describe_unread(result.imported) else ""
@@ -300,7 +298,11 @@ def _describe_conduct(ran: Sequence[Finding], result: AuditResult) -> str:
 
 def _describe_privacy(result: AuditResult) -> str:
     if not result.bounds:
-        return "Unknown: no accountant was run." if result.questions else "Nothing was sent that it could limit."
+        return (
+            "Unknown: no accountant was run."
+            if result.questions
+            else "Not a question: no message holds anybody's data."
+        )
     refuted = [b for b in result.bounds if b.status is Status.REFUTED]
     if refuted:
         towards = fmt.join_words(list(dict.fromkeys(fmt.name_observer(b.observer) for b in refuted)))
@@ -332,6 +334,6 @@ def _describe_reach(result: AuditResult) -> str:
     run = "recorded run" if result.imported else "simulated run"
     data = result.scope.dataset.replace("_", " ")
     return (
-        f"Not known: this was one {run} on {data}. Other data, models or group sizes give other rates. Repeat the "
-        "audit on your own federation."
+        f"Not known: this was one {run} on {data}. Other data, models or group sizes give other rates. Repeat "
+        "the audit on your own federation."
     )

@@ -304,7 +304,7 @@ def _count_states(cells: Sequence[Cell]) -> Coverage:
         required={s: needed.count(s) for s in states},
         text=f"The policy requires {fmt.plural(len(needed), 'answer')}; {lack}."
         if cells
-        else "Nothing was asked.",
+        else "No question was asked.",
     )
 
 
@@ -449,7 +449,7 @@ def _recommend(result: AuditResult, harms: Sequence[PageHarm]) -> str:
             told = "its limit lies below what is hit without it"
         return f"We recommend {letters[chosen.name]}: {told}."
     if not ranked:
-        return "We recommend nothing: no option was measured."
+        return "We recommend no option: none was measured."
     reasons: dict[str, list[str]] = {}
     for option in ranked:
         reasons.setdefault(_explain_refusal(option, harms), []).append(letters[option.name])

@@ -11,6 +11,7 @@ import hashlib
 import html
 import importlib.resources
 import re
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import jinja2
@@ -24,7 +25,7 @@ from fedaudit.reports.markup import spans
 from fedaudit.reports.page import FILLS, LABELS, MOST_FACES, SIGNATURES
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Figure, Outcome
-from fedaudit.reports.section import Cell, Heading, words
+from fedaudit.reports.section import Block, Cell, Folded, Heading, words
 from fedaudit.reports.typeset import LONG_TOKEN, own_fonts
 
 _IDS = (
@@ -68,7 +69,7 @@ class Html(Renderer):
         template = environment.from_string((templates / "report.html").read_text("utf-8"))
         style = Markup(_write_faces() + (templates / "report.css").read_text("utf-8"))
         script = (templates / "report.js").read_text("utf-8")
-        linked = {b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading)}
+        linked = set(_list_anchors([b for c in document.chapters for b in c.blocks]))
         shown = [
             f for f in document.result.findings if f.outcome is not Outcome.NOT_APPLICABLE and f.id in linked
         ]
@@ -96,11 +97,20 @@ def _write_faces() -> str:
     return "".join(rules)
 
 
+def _list_anchors(blocks: Sequence[Block]) -> Iterator[str]:
+    """What can be linked to, in what is folded away too: a browser unfolds it."""
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from _list_anchors(block.blocks)
+        elif isinstance(block, Heading):
+            yield block.anchor
+
+
 def _policy(script: str) -> str:
     """What the page may load: its own style, its own script, images that are in it."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    loads = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; script-src 'sha256-{digest}'"
-    return f"{loads}; base-uri 'none'; form-action 'none'"
+    loads = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
+    return f"{loads}; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 def inline_chart(figure: Figure, prefix: str) -> Markup:

@@ -11,7 +11,6 @@ import itertools
 import json
 import tempfile
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
@@ -54,6 +53,8 @@ from fedaudit.reports.typeset import (
     printable,
 )
 
+MOST_ROWS = 36  # of a table on paper; a screen has all
+
 
 class Pdf(Renderer):
     suffix: ClassVar[str] = "pdf"
@@ -91,7 +92,6 @@ def _set(document: Document, **options: Any) -> Any:
         "policy": _policy(document),
         "scope": document.result.decision.page.scope if document.result.decision else "",
         "foot": document.foot,
-        "anchors": _anchors(document),
         "page-labels": LABELS,
         "letters": {c.card.title: document.find_letter(c.card.title) for c in document.appendices},
         "page-fills": FILLS,
@@ -117,12 +117,6 @@ def _set(document: Document, **options: Any) -> Any:
             raise ReportError(f"typst cannot set the PDF: {error.message}") from error
 
 
-def _anchors(document: Document) -> list[str]:
-    """What can be linked to: ids that one heading has, and one alone."""
-    found = Counter(b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading))
-    return [name for name, times in found.items() if name and times == 1]
-
-
 def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
     """A block as JSON for the template; its images go into `files`, referred to by name."""
     kind = type(block).__name__.lower()
@@ -132,7 +126,10 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Bullets(items=items):
             return {"kind": kind, "items": [_spans(i) for i in items]}
         case Table():
-            rows = [[_cell(c) for c in row] for row in block.rows]
+            rows = [[_cell(c) for c in row] for row in block.rows[:MOST_ROWS]]
+            if (more := len(block.rows) - MOST_ROWS) > 0:
+                last = [f"and {more:,} more, in report.html and audit.json", *[""] * (len(block.header) - 1)]
+                rows.append([_cell(c) for c in last])
             return {
                 **dataclasses.asdict(block),
                 "kind": kind,

@@ -19,6 +19,7 @@ from fedaudit.reports.section import (
 )
 
 MOST_ROWS = 6  # of evidence on paper
+MOST_PRINTED = 8  # demonstrated findings on paper in full, the worst; a screen has all
 
 
 class Findings(Section):
@@ -33,9 +34,13 @@ class Findings(Section):
         consistent = [
             f.id for f in findings if f.id in audits and f.outcome is Outcome.RAN and not f.severity.rank
         ]
-        for finding in findings:
-            if finding.outcome is not Outcome.NOT_APPLICABLE and finding.id not in consistent:
-                blocks += _finding(finding, result)
+        told = [f for f in findings if f.outcome is not Outcome.NOT_APPLICABLE and f.id not in consistent]
+        shown = [f for f in told if f.is_demonstrated][:MOST_PRINTED]
+        for finding in shown:
+            blocks += _finding(finding, result)
+        if rest := [f for f in told if f not in shown]:
+            blocks += [Heading("Other findings"), _list_others(rest)]
+            blocks.append(Folded("Each of them", [b for f in rest for b in _finding(f, result)]))
         if consistent:
             kinds = ", ".join(audits[name] for name in consistent)
             blocks.append(Paragraph(f"No test contradicts the noise on {kinds}: see *Tests of the noise*."))
@@ -68,6 +73,20 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     shown, numbers = _evidence(finding, drawn=bool(figures))
     inside = [KeyValues(items=_facts(finding)), *shown, *figures, *numbers, *_details(finding), *_advice(finding)]
     return [title, Paragraph(f"{said} {why}".rstrip()), Folded("Evidence", inside)]
+
+
+def _list_others(findings: Sequence[Finding]) -> Table:
+    """A line each of what showed nothing, shows a leak that counts already, or is milder than what is told."""
+    rows = [
+        [f.id, _end(f.title), f.severity.value if f.severity.rank else fmt.OUTCOMES[f.outcome]] for f in findings
+    ]
+    return Table(
+        header=["Finding", "What was found", "Severity"],
+        rows=rows,
+        align="lll",
+        widths=[2, 6, 1],
+        caption="Findings that are told in full on the screen alone. What was not shown can still happen.",
+    )
 
 
 def _fold(name: str, blocks: Sequence[Block], *, on_paper: bool = False) -> list[Block]:

@@ -20,23 +20,14 @@ class Protections(Section):
                 "recorded federation were passed through the protections. Changes are from the audited run."
             ),
             Table(
-                header=[
-                    "Alternative",
-                    "Verdict",
-                    "Questions",
-                    "People at most",
-                    "Accuracy",
-                    "Change, points",
-                    "Epsilon (server)",
-                ],
+                header=["Alternative", "Accuracy", "Change, points", "Epsilon (server)"],
                 rows=[_overview(r) for r in rows],
-                align="llrrrrl",
-                widths=[2.6, 1.3, 0.9, 1, 1.5, 1.7, 1.2],
-                caption="Cost and gain of each alternative: its own verdict and answered questions; the people "
-                "who could be hit at most where the audited run exposes people; accuracy and its change in "
-                "percentage points; epsilon towards the server with its status and unit.",
+                align="lrrl",
+                widths=[4.2, 1.9, 1.9, 2],
+                caption="What each alternative is; accuracy and its change in percentage points, with 95 % "
+                "intervals; epsilon towards the server with its status and unit.",
             ),
-            *_print_recommendation(result),
+            Folded("Why none, or which", [*_print_recommendation(result)]),
             *_tabulate_harms(result),
         ]
         blocks += _tabulate_costs(rows)
@@ -135,17 +126,15 @@ def _tabulate_costs(rows: list[Alternative]) -> list[Block]:
 
 def _overview(row: Alternative) -> list[str]:
     if not row.finished:
-        return [_explain(row), "not run to the end", "", "", "", "", ""]
+        return [_explain(row), "not run to the end", "", ""]
     accuracy = "not measured"
     if row.accuracy is not None:
         accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
     change = "" if row.accuracy_change is None else fmt.points(row.accuracy_change, row.accuracy_change_interval)
-    word = row.word.words.partition(":")[0] if row.word else "none"
-    people = "no limit known" if row.at_most is None or not row.people else f"{row.at_most:,} of {row.people:,}"
     epsilon = "none: no accountant ran"
     if row.bound:
         epsilon = f"{label_bound(row.bound)}, per {row.bound.unit}" if row.bound.holds else label_bound(row.bound)
-    return [_explain(row), word, f"{row.answered} of {row.asked}", people, accuracy, change, epsilon]
+    return [_explain(row), accuracy, change, epsilon]
 
 
 def _explain(row: Alternative) -> str:

@@ -1,11 +1,11 @@
 """Questions: who reads what, by what can happen to people; how each stands, and what rests on it."""
 
-from fedaudit.reports.format import NBSP, name_observer, percent, sentence_case
+from fedaudit.reports.format import NBSP, name_observer, name_question, percent, sentence_case
 from fedaudit.reports.questions import Cell, Question, RuleQuestion, describe_answered
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Bullets, Card, Folded, Heading, Paragraph, Section, Table
 
-WIDTHS = [2.2, 1.6, 1.2, 1.2, 1.0, 4.6]
+WIDTHS = [2.2, 1.8, 1.2, 1.2, 1.0]
 NO_LIMIT = "not known"
 
 
@@ -15,7 +15,8 @@ class Questions(Section):
     def build(self, result: AuditResult) -> list[Block]:
         if not result.cells:
             return [Paragraph("No message that is made of anybody's examples is known of, so nothing was asked.")]
-        blocks: list[Block] = [Paragraph(describe_answered(result.cells))]
+        said = f" {result.decision.sentence}" if result.decision else ""
+        blocks: list[Block] = [Paragraph(f"{describe_answered(result.cells)}{said}")]
         if result.questions:
             text = (
                 "What can happen to people by all that somebody reads: how many are hit because their data were "
@@ -30,12 +31,13 @@ class Questions(Section):
             )
             rows = [_rule_row(q) for q in result.rule_questions]
             blocks += [Heading("Of the model"), _tabulate("Rule", rows, text)]
-        return blocks
+        reasons = [f"{sentence_case(name_question(c))}: {_explain(c)}" for c in result.cells]
+        return [*blocks, Folded("What each answer rests on", [Bullets(reasons)])]
 
 
 def _tabulate(second: str, rows: list[list[str]], caption: str) -> Table:
-    header = ["Question", second, "At least", "At most", "Answer", "What it rests on"]
-    return Table(header=header, rows=rows, align="llllll", widths=WIDTHS, caption=caption)
+    header = ["Question", second, "At least", "At most", "Answer"]
+    return Table(header=header, rows=rows, align="lllll", widths=WIDTHS, caption=caption)
 
 
 def _row(q: Question) -> list[str]:
@@ -46,7 +48,6 @@ def _row(q: Question) -> list[str]:
         f"{q.at_least:,}{of}",
         NO_LIMIT if q.at_most is None else f"{q.at_most:,}{of}",
         sentence_case(q.state.value),
-        _explain(q),
     ]
 
 
@@ -58,7 +59,6 @@ def _rule_row(q: RuleQuestion) -> list[str]:
         percent(q.at_least),
         NO_LIMIT if q.at_most is None else percent(q.at_most),
         sentence_case(q.state.value),
-        _explain(q),
     ]
 
 

@@ -8,11 +8,13 @@ from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
 
 STATED = (
-    "Times, commit, threads and hardware are stated by the owner of the run: nobody signed them or this report. "
+    "The commit, and times, threads and hardware in audit.json, are stated by the owner of the run: nobody "
+    "signed them or this report. "
     "`fedaudit tools seal RUN --key KEY.pem` signs model, audit and report."
 )
 SIGNED = (
-    "Times, commit, threads and hardware are as the owner of the run stated them, and are under the seal below."
+    "The commit, and times, threads and hardware in audit.json, are as the owner of the run stated them, and are "
+    "under the seal below."
 )
 
 
@@ -21,14 +23,9 @@ class Reproduction(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         r = result.reproduction
-        facts = {"Seed": str(r.seed), "Started": fmt.date(r.started)}
+        facts = {"Seed": str(r.seed)}
         facts |= {"Commit": r.commit} if r.commit else {}
-        facts |= {"Threads": r.threads} if r.threads else {}
-        facts |= {"Time": "; ".join(f"{phase} {fmt.duration(s)}" for phase, s in r.seconds.items())}
         blocks: list[Block] = [Code(r.command, language="sh"), KeyValues(items=facts)]
-        for title, items in (("Versions", r.versions), ("Hardware", r.hardware)):
-            told = "; ".join(f"{k}: {v}" for k, v in items.items()) or "not recorded"
-            blocks.append(Paragraph(f"*{title}.* {told}."))
         blocks.append(Paragraph(STATED if result.seal is None else SIGNED))
         if r.inputs:
             made = _digests(r.inputs, "What", "Data, packages and plugins that the run was made with.")

@@ -62,26 +62,32 @@ class RobustnessSection(Section):
                 )
             )
         blocks += _price(matrix, result)
-        for setting in dict.fromkeys(c.setting for c in matrix.cells):
-            here = [c for c in matrix.cells if c.setting == setting and not c.bisected]
-            for malicious in dict.fromkeys(c.malicious for c in here):
-                blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
-            figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
-            blocks += [Chart(f) for f in figures]
+        settings = list(dict.fromkeys(c.setting for c in matrix.cells))
+        blocks += _tell_setting(settings[0], matrix, result) if settings else []
+        if more := settings[1:]:
+            rest = [b for setting in more for b in _tell_setting(setting, matrix, result)]
+            blocks.append(Folded(fmt.plural(len(more), "more setting"), rest))
         blocks += _plot_triggers(matrix)
         if moved := [f for f in result.figures if f.id.startswith("robustness-prototypes-")]:
             blocks += [Heading("What forged prototypes move"), *map(Chart, moved)]
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
-        blocks += [
-            found
-            for found in (_sorted_out(matrix.cells), _stealth(matrix.cells), _too_few(matrix.cells))
-            if found
-        ]
+        details = (_sorted_out(matrix.cells), _stealth(matrix.cells), _too_few(matrix.cells))
+        if told := [found for found in details if found]:
+            blocks.append(Folded("Whom rules left out, and how well attackers hid", told))
         blocks += [*_certificates(matrix), *_data_certificates(matrix)]
         if matrix.advice:
             blocks += [Heading("What kept most accuracy here"), Bullets(matrix.advice)]
         blocks += _pitfalls([f for f in result.findings if f.id.startswith("lint-R")])
         return [*blocks, *_rest(matrix)]
+
+
+def _tell_setting(setting: str, matrix: Robustness, result: AuditResult) -> list[Block]:
+    """Attacks on every rule in one setting, by how many clients are malicious, and where rules break."""
+    here = [c for c in matrix.cells if c.setting == setting and not c.bisected]
+    blocks: list[Block] = []
+    for malicious in dict.fromkeys(c.malicious for c in here):
+        blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
+    return blocks + [Chart(f) for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
 
 
 def _introduction(matrix: Robustness) -> str:
