@@ -21,7 +21,7 @@ MOST_NAMES = 3  # of one answer
 MOST_WORDS = 40  # of an answer
 MOST_DEFINED = 12
 EVIDENCE, ASKED, SCOPE, SEEN = "Evidence by finding", "Questions and answers", "What was audited", "Who saw what"
-LAW = "This report informs an impact assessment (GDPR Article 35(7)); it decides nothing."
+LAW = "This report informs an impact assessment (GDPR Article 35(7)); it is no legal decision."
 # Words of the pages, one line each; those that a run uses
 WORDS = {
     "At least": "people hit beyond luck, 95 % sure",
@@ -97,7 +97,8 @@ SHORTER = (
 def _say_who_saw(result: AuditResult) -> str:
     """Every party with what it could read, in words; what single clients sent comes first."""
     seen: dict[str, list[str]] = {}
-    for e in sorted(result.exposures, key=lambda e: not e.single_client):
+    read = [e for e in result.exposures if not e.party.lower().startswith("nobody")]
+    for e in sorted(read, key=lambda e: not e.single_client):
         what = re.split(r"[:;,(] ?", e.description or "what is sent")[0].strip()
         for long, short in SHORTER:
             what = what.replace(long, short)
@@ -139,7 +140,7 @@ def _describe_reach_of_limits(result: AuditResult) -> str:
     """Whether it could be everybody."""
     asked = [q for q in result.questions if q.harm is not Harm.CLIENT_FACT]
     if not asked:
-        return "Not known: nothing was asked about people."
+        return "Not known: no question was asked about people."
     unlimited = [q for q in asked if not q.has_limit]
     rows = "Do not add rows of page 1: one person may stand in several."
     if not unlimited:

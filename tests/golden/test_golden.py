@@ -164,7 +164,8 @@ def test_of_an_earlier_form_the_word_is_printed_and_counts_by_its_signer_alone(
 ) -> None:
     done, (code, words) = judge(folder, command), GOLDEN[name]
     assert done.exit_code == (code if is_signed else 3), done.output
-    assert done.stdout.lower().startswith(words) and re.search(r"judged by fedaudit \S+, not derived again", done.stdout)
+    assert done.stdout.lower().startswith(words)
+    assert re.search(r"judged by fedaudit \S+, not derived again", done.stdout)
 
 
 @pytest.mark.usefixtures("later")

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.trade_offs import Option, compare_options, recommend
@@ -91,9 +93,11 @@ def compared() -> AuditResult:
     base, good, bad = exposed(), clear(), mild()
     for one in (base, good, bad):
         one.summary_metrics = {"accuracy_final": 0.93}
-    options = [Option(name="dp-gaussian", result=good), Option(name="secure-aggregation", result=bad)]
+    right = np.ones(2000, bool)
+    names = {"dp-gaussian": good, "secure-aggregation": bad}
+    options = [Option(name=n, result=r, correct=right) for n, r in names.items()]
     base.alternatives = compare_options(
-        Option(name="as audited", result=base), [*options, Option(name="threshold", result=None)]
+        Option(name="as audited", result=base, correct=right), [*options, Option(name="threshold", result=None)]
     )
     recommend(base.alternatives, base)
     return decided(base)

@@ -1,4 +1,4 @@
-"""Rules for the sentences of the two pages one signs, each held on audits of every kind (tests/reports/audits.py)."""
+"""Rules for the sentences of the two pages one signs, each held on audits of every kind (audits.py)."""
 
 import hashlib
 import io
@@ -20,19 +20,21 @@ from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.renderers.json import Json
 from fedaudit.reports.renderers.markdown import Markdown
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import AuditResult
+from fedaudit.reports.result import AuditResult, Severity
 from tests.reports.audits import AUDITS, attacked, clear, compared, crowded, exposed, grouped, mild, opened
 from tests.reports.sample import result
+from tests.reports.sample_findings import HOSTILE
 
 SECTIONS = [catalog.load("sections", n) for n in catalog.names("sections")]
 TEMPLATES = Path("reports/templates")
 # Said of an option, of what is missing and of controls: of no harm
 OF_NO_HARM = re.compile(
-    r"We recommend (none|no option)[^.]*|none is missing|More time answers none|no attack|No control on people[^;]*|"
-    r"Not known: no \w+ was \w+|No question was asked"
+    r"We recommend (none|no option)[^.]*|none is missing|More time answers none|no attack|"
+    r"Not known: no \w+ was \w+|No control on people[^;]*|No question was asked"
 )
 REASSURES = re.compile(
-    r"\b(at most \d|nothing|nobody|none|no longer|safe|safely|stops|stopped|holds|tolerates that|clear)\b", re.I
+    r"\b(at most \d|nothing|nobody|none|no longer|safe|safely|stops|stopped|(limit|bound|epsilon) holds|are clear)",
+    re.I,
 )
 
 
@@ -48,8 +50,7 @@ def page(audited: AuditResult) -> Page:
 
 def sentences(page: Page) -> Iterator[str]:
     """All that stands as a sentence, or within one, on both pages."""
-    for text in (page.sentence, page.summary, page.more, page.bar, page.coverage.text, page.recommendation):
-        yield text
+    yield from (page.sentence, page.summary, page.more, page.bar, page.coverage.text, page.recommendation)
     for h in page.harms:
         yield from (h.what, h.note)
     for o in page.options:
@@ -88,9 +89,7 @@ def test_no_sentence_reassures_but_where_a_question_is_clear(audited: AuditResul
 
 def test_no_word_is_banned(page: Page) -> None:
     for text in sentences(page):
-        assert not re.search(
-            r"\bno longer\b|up to [^.]* only|nothing was|\bsafe|\bstops\b|no upper limit\b.*but", text
-        ), text
+        assert not re.search(r"\bno longer\b|up to [^.]* only|nothing was|\bsafe|\bstops\b", text), text
     assert all(h.severity == "" for h in page.bounded)
 
 
@@ -105,7 +104,7 @@ def test_page_2_repeats_no_number_of_people_of_page_1(page: Page) -> None:
 def test_no_id_kind_or_key_stands_on_the_pages(audited: AuditResult, page: Page) -> None:
     names = {*catalog.names("attacks"), *(str(k) for k in Kind), *(f.id for f in audited.findings)}
     names = {n for n in names if "_" in n or "-" in n}
-    for text in sentences(page):
+    for text in (t.replace(HOSTILE, "") for t in sentences(page)):
         assert "`" not in text.replace("`fedaudit harden`", "") and "_" not in text, text
         assert not [n for n in names if n in text], text
         assert not re.search(r"[<>=]|\bexcess\b", text), text
@@ -173,10 +172,10 @@ def test_every_format_prints_the_same_words(make: object) -> None:
         )
     read = AuditResult.model_validate_json(Json().render(document)).verdict.page
     assert read == page
-    summary = Markdown().render(document).decode().replace("\\", "")
+    summary = squeeze(Markdown().render(document).decode().replace("\\", ""))
     said = squeeze("".join(summarise(audited)))
     for text in (page.sentence, page.recommendation, page.coverage.text):
-        assert text in summary and squeeze(text) in said
+        assert squeeze(text) in summary and squeeze(text) in said
 
 
 def test_the_terminal_has_twelve_lines_at_eighty_columns(audited: AuditResult) -> None:
@@ -231,11 +230,11 @@ def test_a_harm_that_an_option_makes_worse_has_an_arrow_and_a_milder_one_is_redu
         ("left", "critical", "left"),
         ("open", "none", "untested"),
     ):
-        option.effects[0].state, option.effects[0].severity = state, severity  # type: ignore[assignment]
+        option.effects[0].state, option.effects[0].severity = state, Severity(severity)  # type: ignore[assignment]
         made = write_page(audited, audited.verdict.word, "", audited.verdict.risks, [], "high")
         assert made.options[1].marks[0].state == mark
     audited.verdict.risks[0].severity = "low"
-    option.effects[0].state, option.effects[0].severity = "left", "high"  # type: ignore[assignment]
+    option.effects[0].state, option.effects[0].severity = "left", Severity.HIGH
     made = write_page(audited, audited.verdict.word, "", audited.verdict.risks, [], "high")
     assert made.options[1].marks[0].state == "worse"
 
@@ -249,7 +248,8 @@ def test_a_harm_that_an_option_makes_worse_has_an_arrow_and_a_milder_one_is_redu
         (grouped, "At least 23 of 1,400 people are exposed to the server, and the policy forbids deployment."),
         (
             attacked,
-            "Malicious clients cost the model at least 95\u00a0% of its answers, and the policy forbids deployment.",
+            "Malicious clients cost the model at least 95\u00a0% of its answers, and the policy forbids "
+            "deployment.",
         ),
         (
             mild,
