@@ -41,7 +41,7 @@ class Document:
 
     result: AuditResult
     chapters: tuple[Chapter, ...]
-    digest: str  # SHA-256 of audit.json
+    digest: str = ""  # SHA-256 of audit.json
 
     @property
     def front(self) -> tuple[Chapter, ...]:

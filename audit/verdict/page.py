@@ -31,7 +31,7 @@ from fedaudit.reports.result import Alternative, AuditResult, Gallery, HarmEffec
 MOST_HARMS = 8  # with a row of their own
 MOST_ROWS = 9  # of harms and of clear questions
 MOST_OPTIONS = 3  # measured ones
-LONGEST_WHAT, LONGEST_FACT, LONGEST_NAME, LONGEST_DOING = 62, 96, 24, 58  # signs that a row holds
+LONGEST_FACT, LONGEST_NAME, LONGEST_DOING = 96, 24, 58  # signs that a row holds
 # Rows of a gallery that are of the person, of what the attacker made, and of who saw no message
 ORIGINALS = ("original (a member)", "original")
 MADE = ("reconstruction", "condensed")
@@ -123,10 +123,8 @@ def _describe_scope(result: AuditResult) -> str:
 
 
 def name_fact(title: str) -> str:
-    """What was seen or proved, in the words of a row: the end of a title that is too long for one."""
-    end = title.rpartition(": ")[2]
-    is_long = len(title) > LONGEST_WHAT and len(end.split()) > 3
-    return fmt.shorten(_plain(fmt.sentence_case(end if is_long else title)), LONGEST_FACT)
+    """What was seen or proved, in the words of a row, without the name of a run and of its rule."""
+    return fmt.shorten(_plain(fmt.sentence_case(re.sub(r"^[\w-]+, rule [\w-]+: ", "", title))), LONGEST_FACT)
 
 
 def _plain(text: str) -> str:

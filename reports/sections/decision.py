@@ -31,7 +31,7 @@ class Decision(Section):
                 word=decision.word.words,
                 tone=TONES[decision.word],
                 stated=_list_stated(result),
-                gallery=result.galleries[pictures.gallery] if pictures else None,
+                gallery=next(iter(result.galleries[pictures.gallery :]), None) if pictures else None,
             )
         ]
 

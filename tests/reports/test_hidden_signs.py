@@ -46,6 +46,7 @@ def test_html_may_load_nothing_and_run_one_script_that_is_named_by_its_hash() ->
     assert allowed == {
         "style-src": "'unsafe-inline'",
         "img-src": "data:",
+        "font-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
     }

@@ -114,7 +114,7 @@ def test_only_the_table_says_what_was_asked(
     assert all(q.state is State.OPEN for q in made.questions) and made.decision is not None
     assert f"0 of {len(made.questions)} questions answered" in made.decision.sentence
     assert made.decision.word == "cannot_tell"
-    assert sum(" Open " in t for t in texts) >= len(made.questions)  # a row each
+    assert sum(t.endswith(" Open") for t in texts) >= len(made.questions)  # a row each
 
 
 def test_every_open_question_is_counted_in_the_limits_and_names_in_the_table_what_it_lacks() -> None:
@@ -126,4 +126,4 @@ def test_every_open_question_is_counted_in_the_limits_and_names_in_the_table_wha
     left = [q for q in made.questions if not q.is_answered]
     (limit,) = list_unanswered(made.questions)
     assert limit in made.limits and limit.startswith(f"{len(left)} questions are open ({list_harms(left)})")
-    assert any(t.endswith(f"{fmt.sentence_case(asked.why)}.") for t in read_report(made))
+    assert any(f"{fmt.sentence_case(asked.why)}." in t for t in read_report(made))

@@ -33,8 +33,7 @@ OF_NO_HARM = re.compile(
     r"Not known: no \w+ was \w+|No control on people[^;]*|No question was asked"
 )
 REASSURES = re.compile(
-    r"\b(at most \d|nothing|nobody|none|no longer|safe|safely|stops|stopped|(limit|bound|epsilon) holds|are clear)",
-    re.I,
+    r"\b(at most \d|nothing|nobody|none|no longer|safe|stops|stopped|(limit|bound|epsilon) holds|are clear)", re.I
 )
 
 
@@ -82,7 +81,8 @@ def test_the_first_number_of_the_page_counts_people_or_answers_and_is_l_or_u(pag
 def test_no_sentence_reassures_but_where_a_question_is_clear(audited: AuditResult, page: Page) -> None:
     if any(c.state is State.CLEAR for c in audited.cells):
         return
-    for text in sentences(page):
+    accused = {h.what for h in page.harms if not h.unit}  # titles of what was seen or proved
+    for text in set(sentences(page)) - accused:
         assert not REASSURES.search(OF_NO_HARM.sub("", text)), text
     assert not page.bounded and not any(m.state == "stopped" for o in page.options[:1] for m in o.marks)
 

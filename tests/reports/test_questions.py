@@ -3,7 +3,7 @@
 import pytest
 
 from fedaudit.reports.questions import Question, RuleQuestion, describe_answered
-from fedaudit.reports.section import Block, Paragraph, Table
+from fedaudit.reports.section import Block, Bullets, Folded, Paragraph, Table
 from fedaudit.reports.sections.questions import Questions
 from tests.reports.sample import questions, result, rule_questions
 
@@ -28,15 +28,17 @@ def test_every_question_has_a_row_with_its_reader_its_limits_and_its_state() -> 
         ["Membership *", "whoever gets the model", "1 of 1,400", "32 of 1,400", "Exposed"],
         ["Linkage", "the server", "0 of 1,400", "not known", "Open"],
     ]
-    assert of_people[4][5].startswith("Accepted: A. Person, until 2027: known; no attack")
     assert [row[:5] for row in of_model] == [
         ["Backdoor *", "multi krum, 10 % malicious", "0 %", "3.8 %", "Clear"]
     ]
 
 
 def test_a_reason_that_begins_with_the_name_of_an_attack_keeps_its_small_letter() -> None:
-    (of_people,) = tables(questions(), [])
-    assert of_people[0][5].startswith("upcnn hit 860") and of_people[1][5].startswith("There is no limit")
+    (folded,) = [b for b in shown(questions(), []) if isinstance(b, Folded)]
+    (reasons,) = [b.items for b in folded.blocks if isinstance(b, Bullets)]
+    assert reasons[0].startswith("Reconstruction by the server: upcnn hit 860")
+    assert reasons[1].startswith("Membership by the server: There is no limit")
+    assert "Accepted: A. Person, until 2027: known; no attack" in reasons[4]
 
 
 @pytest.mark.parametrize(

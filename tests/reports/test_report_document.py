@@ -46,7 +46,7 @@ def gallery(rows: dict[str, list[str]], columns: tuple[str, ...] = ()) -> Galler
 def test_sections_come_in_the_order_of_their_cards_however_they_are_passed():
     own = section_of(Paragraph("mine"))
     titles = [c.card.title for c in compose(result(), [Limits, own, Decision()]).chapters]
-    assert titles == ["Decision summary", "A section of my own", "Limits of this audit"]
+    assert titles == ["Decision", "A section of my own", "Limits of this audit"]
 
 
 def test_a_section_that_raises_fails_the_whole_report_and_is_named():
@@ -71,8 +71,8 @@ def test_the_pages_to_decide_by_come_first_whatever_the_order_of_an_appendix():
             return [Paragraph("first?")]
 
     document = compose(result(), [Early, Decision])
-    assert [c.card.title for c in document.front] == ["Decision summary"]
-    assert [c.card.title for c in document.chapters] == ["Decision summary", "Early"]
+    assert [c.card.title for c in document.front] == ["Decision"]
+    assert [c.card.title for c in document.chapters] == ["Decision", "Early"]
 
 
 @pytest.mark.parametrize(

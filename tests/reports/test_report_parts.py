@@ -257,24 +257,28 @@ def test_a_text_that_fits_keeps_the_space_between_a_number_and_its_unit() -> Non
     assert fmt.shorten(text, 80) == text and fmt.shorten(text, 20) == "a rate of up to \u2026"
 
 
+def unfold(blocks: list[Block]) -> list[Block]:
+    return [b for x in blocks for b in (unfold(x.blocks) if isinstance(x, Folded) else [x])]
+
+
 @pytest.mark.parametrize("severity", [Severity.HIGH, Severity.NONE])
 def test_a_finding_says_what_the_attack_hit_before_its_measures_and_says_it_once(severity: Severity) -> None:
     audited = result()
     hit, measures = "Membership: 110 of 719 people tested were hit.", "AUC 0.84, 719 trials."
     changes = {"id": "a", "severity": severity, "reason": hit, "summary": measures}
     audited.findings = [audited.findings[0].model_copy(update=changes)]
-    first = next(b.text for b in Findings().build(audited) if isinstance(b, Paragraph))
+    first = next(b.text for b in unfold(Findings().build(audited)) if isinstance(b, Paragraph))
     assert first == f"`a`: {hit} {measures}"
     assert repr(Findings().build(audited)).count(hit) == 1
     audited.findings[0].summary = hit  # of what did not run the two are one
-    first = next(b.text for b in Findings().build(audited) if isinstance(b, Paragraph))
+    first = next(b.text for b in unfold(Findings().build(audited)) if isinstance(b, Paragraph))
     assert first == f"`a`: {hit}"
 
 
 def test_a_leak_that_counts_already_says_with_which_finding() -> None:
     audited = result()
     audited.findings[1].part_of = audited.findings[0].id
-    said = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
+    said = [b.text for b in unfold(Findings().build(audited)) if isinstance(b, Paragraph)]
     assert any(text.endswith("It shows the same leak as upcnn and counts once.") for text in said)
 
 

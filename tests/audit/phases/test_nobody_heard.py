@@ -55,7 +55,7 @@ def test_a_run_that_heard_nobody_answers_nothing_and_is_not_ready(tmp_path: Path
     assert result.questions == [] and result.bounds == []
     assert result.decision is not None and result.decision.word is Word.CANNOT_TELL
     assert "No client was heard in any of 3 rounds" in result.decision.sentence
-    assert result.decision.numbers == []
+    assert result.decision.page.people.of == 0 and result.decision.page.readers == []
     assert {f.outcome for f in result.findings if f.source == "attack"} == {Outcome.NOT_APPLICABLE}
     said = [f.summary for f in result.findings if f.source == "attack"]
     assert all("no client was heard in any round" in text.lower() for text in said)
