@@ -93,10 +93,11 @@ def test_junit_fails_no_question_that_is_mild_or_accepted(document: Document) ->
         assert root.findall("testsuite/testcase/failure") == [], change
 
 
-def test_markdown_has_a_row_for_every_question_and_finding_and_no_markup_of_theirs(gated: Document) -> None:
+def test_markdown_has_a_row_for_every_harm_reader_and_finding_and_no_markup_of_theirs(gated: Document) -> None:
     text = Markdown().render(gated).decode()
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    required = [q for q in gated.result.questions if q.required]
-    assert len(rows) == 1 + len(required) + 1 + len(gated.result.findings)
+    page = gated.result.verdict.page
+    harms, readers = [*page.harms, *page.bounded], {q.observer for q in gated.result.questions}
+    assert len(rows) == 3 + len(harms) + len(readers) + len(gated.result.findings)
     assert r"too much \| is \<b\>known\</b\>" in text and "<" not in text.replace(r"\<", "")
     assert "Accepted: " in text

@@ -20,7 +20,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
 from fedaudit.reports.result import Gallery, NoiseCheck, Severity
-from fedaudit.reports.section import Bullets, Chart, Folded, Heading, Paragraph, Table
+from fedaudit.reports.section import Block, Bullets, Chart, Folded, Heading, Paragraph, Table
 from fedaudit.reports.sections.exposure import Exposure
 from fedaudit.reports.sections.findings import Findings
 from fedaudit.reports.sections.noise_audit import NoiseAudit

@@ -126,6 +126,7 @@ def poison(value, key=""):
         "control",
         "state",
         "cells",
+        "strip",
         "severity",
         "outcome",
         "measure",
