@@ -24,6 +24,7 @@ def decided(document: Document, word: Word) -> Document:
         update={
             "word": word,
             "sentence": "too much | is <b>known</b>",
+            "page": before.page.model_copy(update={"sentence": "too much | is <b>known</b>"}),
             "bar": "low",
             "failing": ids[:-1],
             "accepted": {ids[-1]: "A. Person, until 2999-01-31: a pilot"},
