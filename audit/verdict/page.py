@@ -77,9 +77,15 @@ CERTAIN = "Seen or proved"  # whose rows are findings, not attacks on people
 
 
 def write_page(
-    result: AuditResult, word: Word, rule: str, risks: Sequence[Risk], left: Sequence[Cell], bar: str
+    result: AuditResult,
+    word: Word,
+    rule: str,
+    risks: Sequence[Risk],
+    left: Sequence[Cell],
+    bar: str,
+    judge: str = "",
 ) -> Page:
-    """Both pages of an audit whose word, harms and missing answers are known."""
+    """Both pages of an audit whose word, harms and missing answers are known; `judge` names another's policy."""
     harms = [_write_harm(r, result) for r in risks]
     shown, rest = harms[:MOST_HARMS], harms[MOST_HARMS:]
     people = count_people(result, harms)
@@ -92,7 +98,7 @@ def write_page(
         summary=_summarise(harms),
         strip=[(s.value, severities.count(s)) for s in Severity if s in severities],
         more=f"and {len(rest):,} more, at most {rest[0].severity}" if rest else "",
-        bar=_describe_bar(bar),
+        bar=f"{judge}{_describe_bar(bar)}",
         bounded=_list_clear(result)[: max(1, MOST_ROWS - len(shown))],
         pictures=_choose_pictures(result),
         coverage=_count_states(result.cells),
@@ -111,7 +117,7 @@ def count_people(result: AuditResult, harms: Iterable[PageHarm] = ()) -> People:
     asked = [q for q in result.questions if q.harm is not Harm.CLIENT_FACT]
     least = max([0, *(q.surely_hit for q in asked), *(h.at_least for h in harms if h.unit == "people")])
     needed = [q for q in asked if q.required]
-    is_limited = bool(needed) and all(q.at_most is not None for q in needed)
+    is_limited = bool(needed) and all(q.has_limit or not q.people for q in needed)
     most = max([least, *(q.at_most or 0 for q in needed)]) if is_limited else None
     return People(at_least=least, at_most=most, of=max((q.people for q in asked), default=0))
 
@@ -451,7 +457,7 @@ def _recommend(result: AuditResult, harms: Sequence[PageHarm]) -> str:
     reasons: dict[str, list[str]] = {}
     for option in ranked:
         reasons.setdefault(_explain_refusal(option, harms), []).append(letters[option.name])
-    parts = []
+    parts: list[str] = []
     for reason, who in reasons.items():
         verb, rest = reason.split(" ", 1)
         if parts:  # "of 6 harms untested" is said once

@@ -269,7 +269,7 @@ class _Cell:
         by_privacy = usable if usable and (at_most is None or usable.at_most < at_most) else None
         at_most = by_privacy.at_most if by_privacy else at_most
         groups = self._list_groups(has_limit=at_most is not None, privacy=usable)
-        known = {
+        known: dict[str, object] = {
             "people": people,
             "at_least": at_least,
             "at_most": None if at_most is None else max(at_most, at_least),

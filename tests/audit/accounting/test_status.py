@@ -12,7 +12,6 @@ from fedaudit.audit.accounting.status import BoundCheck, NoiseResult, combine_st
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
 from fedaudit.audit.noise_audit.findings import list_refuted_bounds
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.answers import answer_signer
 from fedaudit.reports.bound import PrivacyBound, Reason, Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import describe_bound, label_bound
 from fedaudit.reports.document import compose
@@ -20,6 +19,7 @@ from fedaudit.reports.result import Alternative, NoiseAuditRecord
 from tests.audit.accounting.test_exact import release
 from tests.audit.test_bound_status import REFUTING, mentions
 from tests.reports.sample import result as sample
+from tests.reports.sample import write_pages
 from tests.reports.sample_bounds import CLEAR, make_bound
 
 KIND = "model_delta"
@@ -122,7 +122,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
     result.findings = [*result.findings, *list_refuted_bounds(found)]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
-    result.decision.answers = answer_signer(result)
+    write_pages(result)
     document = compose(result, [catalog.load("sections", name) for name in catalog.names("sections")])
     shown = {n: catalog.load("renderers", n)().render(document) for n in catalog.names("renderers") if n != "pdf"}
     shown["blocks"] = repr(document.chapters).encode()
