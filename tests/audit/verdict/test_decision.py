@@ -261,19 +261,19 @@ def test_a_harm_is_one_row_whoever_can_do_it_and_names_the_attacks_that_hit_some
     ]
     found = [attack("medium"), attack("medium", id="g"), attack(id="quiet")]
     (row,) = decide(make_audit(*found, cells=cells), POLICY).risks
-    assert (row.finding, row.also, row.cells) == ("g", ["f"], ["membership.server", "membership.public"])
+    assert (row.finding, row.also, row.cells) == ("g", ["f"], ["membership.public", "membership.server"])
     assert (row.at_least, row.at_most, row.people) == (60, 102, 719)
     assert row.who == "the server and whoever gets the model" and row.severity == "medium"
 
 
-def test_what_the_verdict_waits_for_stands_before_what_it_does_not() -> None:
+def test_the_worst_harm_stands_first_whether_or_not_the_verdict_waits_for_it() -> None:
     cells: list[Cell] = [
         ask(State.EXPOSED, Harm.LINKAGE, at_least=400, at_most=None, required=False),
         ask(State.EXPOSED),
         ask_rule(State.EXPOSED),
     ]
     whats = [r.severity for r in decide(make_audit(cells=cells), POLICY).risks]
-    assert whats == ["high", "medium", "critical"]
+    assert whats == ["critical", "high", "medium"]
 
 
 def test_the_same_fact_of_two_kinds_is_one_row() -> None:

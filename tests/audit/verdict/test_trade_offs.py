@@ -170,7 +170,7 @@ def decided(*cells: Cell, facts: Sequence[str] = ()) -> AuditResult:
 
 
 EXPOSED = ask(State.EXPOSED)
-TOLD = "It can be known who took part"
+TOLD = "Recognises a person as training data"
 
 
 @pytest.mark.parametrize(
