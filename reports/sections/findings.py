@@ -85,7 +85,7 @@ def _list_others(findings: Sequence[Finding]) -> Table:
         rows=rows,
         align="lll",
         widths=[2, 6, 1],
-        caption="Findings that are told in full on the screen alone. What was not shown can still happen.",
+        caption="Findings that are in full on the screen alone. What they do not show can happen all the same.",
     )
 
 
