@@ -56,7 +56,8 @@ class LedgerReplay:
     ) -> list[Release] | None:
         """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
         kept, known = Kept(), self.federation
-        law = known.participation.sampling(client)
+        sampling = known.participation.sampling
+        law = sampling(client)
         wire = Wire(known.card, Streams(0), anew(known.protections), None, kept)  # type: ignore[arg-type]
         crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
         for x in traffic:
@@ -67,7 +68,9 @@ class LedgerReplay:
         )
         try:
             for t in sorted(rounds):
-                wire.accounts.note_draw(t, (client,), lambda k: law if k == client else known.participation.sampling(k))
+                wire.accounts.note_draw(
+                    t, (client,), lambda k: law if k == client else known.participation.sampling(k)
+                )
                 for channel in (Channel.UPLINK, Channel.RELAY):
                     here = crossed.get((t, channel), ())
                     message: Message = {x.kind: self._make_stand_in(x.kind) for x in here}
