@@ -152,7 +152,7 @@ class RoundMethod(Method):
     def start(self, federation: Federation) -> Tree:
         """Return the server's state before round 0.
 
-        Its entry "kept" is what every client was sent before the rounds, and has at hand in all of them.
+        Its entry "handed" is what every client was sent before the rounds, and has at hand in all of them.
         """
         return {"model": federation.initial}
 
@@ -268,7 +268,7 @@ class RoundMethod(Method):
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
-        federation.keep(state.get("kept", {}))
+        federation.keep(state.get("handed", {}))
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             if t == self.config.rounds - 1:

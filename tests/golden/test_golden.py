@@ -184,7 +184,7 @@ def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, older: Path)
 def test_of_an_earlier_form_a_word_with_digests_made_anew_counts_for_nobody(older: Path) -> None:
     from fedaudit.audit.case.digests import of_file
 
-    audit, chain = folder / "run/audit.json", folder / "run/chain.json"
+    audit, chain = older / "run/audit.json", older / "run/chain.json"
     result, links = json.loads(audit.read_text()), json.loads(chain.read_text())
     result["decision"]["word"] = "ready"
     audit.write_text(json.dumps(result))
