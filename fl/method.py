@@ -16,6 +16,7 @@ from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
+from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
@@ -31,7 +32,7 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.rehearsal import Job
-from fedaudit.fl.training.local import Constants, Params, Trained, take_model_loss
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, is_of_network
 from fedaudit.fl.wire.protection import Message, Payload
 
 Owned = Iterator[tuple[int, State]]  # models with their owners
@@ -152,7 +153,7 @@ class RoundMethod(Method):
     def start(self, federation: Federation) -> Tree:
         """Return the server's state before round 0.
 
-        Its entry "kept" is what every client was sent before the rounds, and has at hand in all of them.
+        Its entry "handed" is what every client was sent before the rounds, and has at hand in all of them.
         """
         return {"model": federation.initial}
 
@@ -231,7 +232,10 @@ class RoundMethod(Method):
         """Whether clients train this parameter."""
         return True
 
-    loss = take_model_loss
+    @is_of_network
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
+        return net.loss(x, y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         """Return the gradient really stepped along; a pure function. `start` is the round's first model."""
@@ -268,7 +272,7 @@ class RoundMethod(Method):
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
-        federation.keep(state.get("kept", {}))
+        federation.keep(state.get("handed", {}))
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             if t == self.config.rounds - 1:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import message_of
+from fedaudit.attacks.evaluation.image_evidence import call_prototypes
 from fedaudit.attacks.evidence import UNPROTECTED, Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -81,9 +82,4 @@ def _in_our_words(e: Evidence) -> Evidence:
     control = e.control
     if control != "negative":
         control = "positive" if e.condition.get("origin") in (REAL_START, UNPROTECTED) else "none"
-    baselines = tuple(replace(b, name=_ours(b.name)) for b in e.baselines)
-    return replace(e, control=control, baselines=baselines, note=_ours(e.note))
-
-
-def _ours(text: str) -> str:
-    return text.replace("prototype", "condensed image")
+    return replace(call_prototypes(e, "condensed image"), control=control)

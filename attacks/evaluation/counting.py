@@ -131,11 +131,10 @@ def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
     """The rows of a claim about each sender's latest message, and about what the auditor planted.
 
     Evidence is about one message a sender, since messages of several rounds about the same people are no
-    independent trials; people are counted over all rounds. Needs sender (or client), origin and round [k];
-    `sorts` [k]: of each sort of message the latest.
+    independent trials; people are counted over all rounds. Needs sender, origin and round [k]; `sorts` [k]: of
+    each sort of message the latest.
     """
-    senders = claim["sender" if "sender" in claim else "client"]
-    columns = (claim["origin"].tolist(), senders.tolist(), claim["round"].tolist())
+    columns = (claim["origin"].tolist(), claim["sender"].tolist(), claim["round"].tolist())
     sort = [""] * len(claim["origin"]) if sorts is None else sorts.tolist()
     newest: dict[tuple[str, int], int] = {}
     for origin, sender, round, name in zip(*columns, sort, strict=True):

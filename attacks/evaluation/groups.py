@@ -56,8 +56,9 @@ def average_rounds(claim: Claim, claimed: Claimed) -> tuple[Claim, Claimed]:
 
     `claim` has client and kind [k]. Of two messages that contradict each other nothing is held.
     """
-    pairs = [*zip(claim["client"].tolist(), claim["kind"].tolist(), strict=True)]
-    rows = {pair: [i for i, other in enumerate(pairs) if other == pair] for pair in dict.fromkeys(pairs)}
+    rows: dict[tuple[int, str], list[int]] = {}
+    for row, pair in enumerate(zip(claim["client"].tolist(), claim["kind"].tolist(), strict=True)):
+        rows.setdefault(pair, []).append(row)
     said = np.array([np.rint(claimed[own].mean(axis=0)) for own in rows.values()], claimed.dtype)
     said = said.reshape(-1, *claimed.shape[1:])
     return {"client": np.array([k for k, _ in rows]), "kind": np.array([kind for _, kind in rows])}, said
@@ -68,14 +69,15 @@ def count_held_by_all(artifact: str, held: Mask, truth: Truth, kind: Kind) -> li
 
     Whoever saw no message would say that each class is held, and is as often right: so all of it is luck.
     """
-    found, lucky = CountedPeople(KNOWN.format(HELD.of_group), Harm.ATTRIBUTE, kind), 0
+    found, lucky, tested = CountedPeople(KNOWN.format(HELD.of_group), Harm.ATTRIBUTE, kind), 0, 0
     for label, is_held in enumerate(held.tolist()):
         people = truth.people(artifact, label)
-        small = 0 < sum(map(len, people.values())) < SMALL
+        many = sum(map(len, people.values()))
+        small = 0 < many < SMALL
         for client, rows in people.items():
             found.test(client, rows, rows if small and is_held else [])
-            lucky += len(rows) * small
-    found.luck(lucky, sum(len(r) for c in range(len(held)) for r in truth.people(artifact, c).values()))
+        lucky, tested = lucky + many * small, tested + many
+    found.luck(lucky, tested)
     return found.people(truth)
 
 

@@ -6,6 +6,7 @@ the number of buckets that are compared.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,12 @@ def judge_images(buckets: Sequence[PrototypeBucket], rng: np.random.Generator) -
     chance = float(np.mean([1 / len(t.held_out) for t in trials]))
     clients = np.array([t.client for t in trials])
     return [*result, silent.judge_hits("named", hits, groups=clients, chance=chance)]
+
+
+def call_prototypes(e: Evidence, thing: str) -> Evidence:
+    """Evidence of trials that are written for prototypes, in the words of what stands in their place."""
+    baselines = tuple(replace(b, name=b.name.replace("prototype", thing)) for b in e.baselines)
+    return replace(e, baselines=baselines, note=e.note.replace("prototype", thing))
 
 
 def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:

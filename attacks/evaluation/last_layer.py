@@ -83,7 +83,10 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
 
 
 def head_changes(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
-    """What each recorded global model changed in the last layer of the one before, as all clients' one upload."""
+    """What each recorded global model changed in the last layer of the one before, as all clients' one upload.
+
+    Its round is that of the uploads: the one that began with the model before.
+    """
     found = []
     for before, after in pair_models(view):
         weight, bias = head_names(before.payload, knowledge)
@@ -99,7 +102,7 @@ def head_changes(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
                 client=SEVERAL,
                 artifact=after.id,
                 kind=after.kind,
-                round=after.round,
+                round=before.round,
                 bias=moved.get(bias),
                 rows=moved[weight].sum(axis=1),
                 norms=np.linalg.norm(moved[weight], axis=1),

@@ -127,9 +127,11 @@ class PlayedFacts(Attack):
         for heard, kinds in self._choose(view, knowledge):
             play = _Play(heard, kinds, knowledge.player, knowledge.granted_auxiliary, knowledge.classes, seed)
             try:
-                read.setdefault(heard.sender, []).append(play.read(self.config.plays))
+                told = play.read(self.config.plays)
             except UserError as error:
                 failures.append(error)
+            else:
+                read.setdefault(heard.sender, []).append(told)
         found = [_join_rounds(of) for _, of in sorted(read.items())]
         if not found:
             raise failures[0] if failures else UserError(UNPLAYED, hint="nothing of it can be played")

@@ -23,7 +23,6 @@ artifact, origin and extractor (what was compared) [k]; senders [0]: nobody send
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +34,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance
-from fedaudit.attacks.evaluation.image_evidence import judge_images
+from fedaudit.attacks.evaluation.image_evidence import call_prototypes, judge_images
 from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
 from fedaudit.attacks.evaluation.sources import pair_models
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -102,7 +101,8 @@ class ModelInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return list(map(_name_models, judge_images(self._trials(claim, truth, rng).buckets, rng)))
+        found = judge_images(self._trials(claim, truth, rng).buckets, rng)
+        return [call_prototypes(e, "model") for e in found]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
@@ -199,9 +199,3 @@ def _describe_step(t: Target) -> Update:
         start={**t.start, **t.weights, **half},
         gradient=trained,
     )
-
-
-def _name_models(e: Evidence) -> Evidence:
-    """In words of trials of models: another model stands where another prototype does of prototypes."""
-    baselines = tuple(replace(b, name=b.name.replace("prototype", "model")) for b in e.baselines)
-    return replace(e, baselines=baselines, note=e.note.replace("prototype", "model"))

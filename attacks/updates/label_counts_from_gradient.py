@@ -108,7 +108,7 @@ class LabelCountsFromGradient(Attack):
         true = np.array([[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]])
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-        for row in list_latest(claim).tolist():
+        for row in list_latest({**claim, "sender": claim["client"]}).tolist():
             n = true[row].sum()
             if n == claim["n"][row]:  # else the truth is not that of this batch
                 real = claim["origin"][row] == "recorded"

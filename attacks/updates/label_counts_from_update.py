@@ -199,7 +199,8 @@ def _list_judged(claim: Claim) -> NDArray[np.int64]:
     """The newest row of each sender; what the global model changed, only where nothing else was read."""
     sent = np.flatnonzero(claim["kind"] != Kind.GLOBAL_MODEL.value)
     rows = sent if len(sent) else np.arange(len(claim["kind"]))
-    return rows[list_latest({name: claim[name][rows] for name in ("client", "origin", "round")})]
+    names = {"sender": "client", "origin": "origin", "round": "round"}
+    return rows[list_latest({column: claim[name][rows] for column, name in names.items()})]
 
 
 def _combine_rules(present: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -56,7 +56,8 @@ class LedgerReplay:
     ) -> list[Release] | None:
         """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
         kept, known = Kept(), self.federation
-        law = known.participation.sampling(client)
+        sampling = known.participation.sampling
+        law = sampling(client)
         wire = Wire(known.card, Streams(0), anew(known.protections), None, kept)  # type: ignore[arg-type]
         crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
         for x in traffic:

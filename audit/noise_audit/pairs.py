@@ -7,7 +7,7 @@ teach everything or nothing, are few or many, or of one record less.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,14 +15,25 @@ import numpy as np
 
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.holders import holders
-from fedaudit.audit.noise_audit import play, world
-from fedaudit.audit.noise_audit.world import SAME, Factor, Neighbour, Probe, World
-from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.audit.noise_audit import factors, play
+from fedaudit.audit.noise_audit.factors import Factor
+from fedaudit.audit.noise_audit.neighbours import (
+    Record,
+    brighten_record,
+    make_borrowed_data,
+    make_easy_data,
+    make_few_examples,
+    make_fewer_examples,
+    make_hard_data,
+    make_many_examples,
+    remove_record,
+    replace_record,
+)
+from fedaudit.audit.noise_audit.world import SAME, Neighbour, Probe, World
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH
 from fedaudit.fl.recording.tap import Payload
-from fedaudit.fl.runtime.streams import Streams
 
 DIRECTIONS = (play.fill_evenly, play.alternate_signs, play.fill_one_array, play.fill_arrays_alike)
 STEPS = 12  # numbers of examples that are left out
@@ -34,10 +45,6 @@ SPARE = 12  # records of one client
 CROWD = 20  # clients of the largest cohort, spread over all
 ECHOES = 5  # messages that are each what the one before moved
 SINGLE = 16  # clients whose share of a mean is tried
-BRIGHT = 1e3  # times an image: its gradient is longer than any clip
-FEW = 2  # examples that a client is left with
-COPIES = 4  # times that each of a client's examples is held
-Record = Sequence[tuple[int, int]]  # its holders, and the rows of the training set in which they have it
 
 
 class Side(NamedTuple):
@@ -79,128 +86,6 @@ class Pair:
     moves: dict[int, Payload] = field(default_factory=dict)
 
 
-# Neighbouring data -----------------------------------------------------------------------------------------
-
-
-def make_easy_data(rows: Mapping[int, Index]) -> Neighbour:
-    """Clients whose images are all black and of one class: they learn everything at once."""
-
-    def change(data: Data) -> Data:
-        own = np.concatenate(list(rows.values()))
-        return _with_rows(data, own, np.zeros_like(data.train.x[own]), np.zeros_like(data.train.y[own]))
-
-    return Neighbour(f"all examples of {_name_clients(rows)} black, of one class", frozenset(rows), data=change)
-
-
-def make_hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
-    """Clients whose images are noise and whose labels mean nothing: they learn nothing."""
-
-    def change(data: Data) -> Data:
-        own = np.concatenate(list(rows.values()))
-        rng, x = streams.numpy("noise_audit", "hard"), data.train.x[own]
-        drawn = rng.random(x.shape) if x.dtype.kind == "f" else rng.permutation(x.reshape(-1)).reshape(x.shape)
-        return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
-
-    return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
-
-
-def make_borrowed_data(own: Index, client: int, others: Index) -> Neighbour:
-    """A client that holds copies of what others hold: nobody's work may depend on who else has an example."""
-
-    def change(data: Data) -> Data:
-        taken = others[np.arange(len(own)) % len(others)]
-        return _with_rows(data, own, data.train.x[taken], data.train.y[taken])
-
-    return Neighbour(
-        f"all examples of client {client} copies of what others hold", frozenset({client}), data=change
-    )
-
-
-def make_few_examples(client: int) -> Neighbour:
-    """A client with a few examples only: what it sends must not tell how many it holds."""
-    return _change_part(f"all but {FEW} examples of client {client} taken away", client, lambda part: part[:FEW])
-
-
-def make_many_examples(client: int) -> Neighbour:
-    """A client that holds each of its examples many times: it is the largest and the slowest of all."""
-    name = f"{COPIES} times as many examples of client {client}"
-    return _change_part(name, client, lambda part: np.tile(part, COPIES))
-
-
-def _change_part(name: str, client: int, change: Callable[[Index], Index]) -> Neighbour:
-    def change_one(parts: list[Index]) -> list[Index]:
-        return [change(part) if k == client else part for k, part in enumerate(parts)]
-
-    return Neighbour(name, frozenset({client}), parts=change_one)
-
-
-def make_fewer_examples(rows: Mapping[int, Index], labels: Index, left_out: Mapping[int, int]) -> Neighbour:
-    """Clients without so many of their examples, those of their largest classes first.
-
-    One is left: who has none is no member any more.
-    """
-    gone = {}
-    for client, own in rows.items():
-        sizes = np.bincount(labels[own])
-        order = sorted(own.tolist(), key=lambda row: (-sizes[labels[row]], labels[row], row))
-        gone[client] = set(order[: min(left_out[client], len(order) - 1)])
-    counts = ", ".join(str(n) for n in left_out.values())
-    return _drop_rows(f"{_name_clients(rows)} without {counts} examples", gone)
-
-
-def remove_record(record: Record) -> Neighbour:
-    """One record less with everybody who holds it."""
-    held = {client: {row for c, row in record if c == client} for client, _ in record}
-    return _drop_rows(f"one record less, held by {_name_clients(held)}", held)
-
-
-def brighten_record(record: Record) -> Neighbour:
-    """A record whose gradient is longer than any clip, wherever it is held."""
-    return _change_record("one record of extreme values", record, BRIGHT, 0)
-
-
-def replace_record(record: Record) -> Neighbour:
-    """A record in the place of another: of extreme values, and of another class."""
-    return _change_record("one record replaced by another", record, -BRIGHT, 1)
-
-
-def _change_record(name: str, record: Record, factor: float, shift: int) -> Neighbour:
-    rows = np.unique([row for _, row in record])
-
-    def change(data: Data) -> Data:
-        x, y = data.train.x[rows], data.train.y[rows]
-        y = (y + shift) % len(data.classes) if shift else y
-        return _with_rows(data, rows, (1 + x) * factor if x.dtype.kind == "f" else x, y)
-
-    held = frozenset(client for client, _ in record)
-    return Neighbour(f"{name}, held by {_name_clients(held)}", held, data=change)
-
-
-def _drop_rows(name: str, gone: Mapping[int, Collection[int]]) -> Neighbour:
-    """`gone`: client -> rows of the training set that it no longer holds."""
-
-    def change(parts: list[Index]) -> list[Index]:
-        return [part[~np.isin(part, list(gone[k]))] if k in gone else part for k, part in enumerate(parts)]
-
-    return Neighbour(name, frozenset(gone), parts=change)
-
-
-def _with_rows(data: Data, rows: Index, x: np.ndarray, y: np.ndarray) -> Data:
-    images, labels = data.train.x.copy(), data.train.y.copy()
-    images[rows], labels[rows] = x, y
-    return replace(data, train=Arrays(x=images, y=labels, owner=data.train.owner))
-
-
-def _name_clients(numbers: Collection[int]) -> str:
-    listed = sorted(numbers)
-    if len(listed) > FEW:
-        return f"{len(listed)} clients"
-    return f"client{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
-
-
-# Pairs ------------------------------------------------------------------------------------------------------
-
-
 class Pairs:
     """The pairs of one federation, of whose `rounds` `honest` is a play.
 
@@ -239,7 +124,7 @@ class Pairs:
         """Whoever makes noise together is read in a sum alone, whatever the unit is."""
         if any(r.shared for r in self.lines):
             name = "single uploads changed so that their sum stays"
-            yield Pair(name, Side(), Side(probe=play.Masks()), world.allow_client)
+            yield Pair(name, Side(), Side(probe=play.Masks()), factors.allow_client)
 
     def pair_record(self) -> Iterator[Pair]:
         yield from self._pair_masks()
@@ -250,7 +135,9 @@ class Pairs:
         for record in self._choose_records():
             if removed:
                 without = remove_record(record)
-                yield Pair(without.name, Side(), Side(without), world.allow_removed_record, without.touched, True)
+                yield Pair(
+                    without.name, Side(), Side(without), factors.allow_removed_record, without.touched, True
+                )
                 yield replace(self._pair_bright(record), trained=True, another_seed=True)
             if replaced:
                 yield replace(self._pair_replaced(record), trained=True, another_seed=not removed)
@@ -264,12 +151,12 @@ class Pairs:
         """A record of extreme values, or none."""
         bright, without = Side(brighten_record(record)), Side(remove_record(record))
         name = f"{bright.neighbour.name}, or not"
-        return Pair(name, bright, without, world.allow_removed_record, without.neighbour.touched)
+        return Pair(name, bright, without, factors.allow_removed_record, without.neighbour.touched)
 
     def _pair_replaced(self, record: Record) -> Pair:
         """A record of extreme values, or another in its place."""
         bright, other = Side(brighten_record(record)), Side(replace_record(record))
-        return Pair(other.neighbour.name, bright, other, world.allow_replaced_record, other.neighbour.touched)
+        return Pair(other.neighbour.name, bright, other, factors.allow_replaced_record, other.neighbour.touched)
 
     def _pair_counts(self) -> Iterator[Pair]:
         """One example less of each client, from several numbers of them: counts that are rounded jump somewhere.
@@ -283,13 +170,13 @@ class Pairs:
             first, second = (
                 make_fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()}) for more in (0, 1)
             )
-            yield Pair(second.name, Side(first), Side(second), world.allow_examples, second.touched, True)
+            yield Pair(second.name, Side(first), Side(second), factors.allow_examples, second.touched, True)
         for is_most in (True, False):
             left_out = {k: len(own) // 2 if (k != self.target) == is_most else 0 for k, own in rows.items()}
             fewer = left_out | {self.target: left_out[self.target] + 1}
             first, second = (make_fewer_examples(rows, labels, gone) for gone in (left_out, fewer))
             touched = frozenset({self.target})
-            yield Pair(second.name, Side(first), Side(second), world.allow_examples, touched, True)
+            yield Pair(second.name, Side(first), Side(second), factors.allow_examples, touched, True)
 
     def _pair_local(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         """Every client's upload is a release of its own: all of them are tried at once."""
@@ -297,16 +184,16 @@ class Pairs:
         for direction in DIRECTIONS:
             far = play.Sent((play.FAR,), direction)
             first = self._play_everybody(clips, far)
-            second, factor = nothing, world.allow_client
+            second, factor = nothing, factors.allow_client
             if replaced:
-                second, factor = self._play_everybody(clips, far.negate()), world.allow_replaced_client
+                second, factor = self._play_everybody(clips, far.negate()), factors.allow_replaced_client
             name, first_of_all = f"messages far beyond the clip, {direction.__doc__}", direction is DIRECTIONS[0]
             yield Pair(name, first, second, factor, another_seed=first_of_all)
         count = max(1, len(self.members))
         for start in range(0, len(play.NEAR), count * self.rounds):
             norms = {k: self._choose_norms(start + order, count) for order, k in enumerate(self.members)}
             near = Side(probe=play.Messages(clips, norms))
-            yield Pair("messages near the clip", near, nothing, world.allow_client)
+            yield Pair("messages near the clip", near, nothing, factors.allow_client)
 
     def _play_everybody(self, clips: Mapping[Kind, float], sent: play.Sent) -> Side:
         return Side(probe=play.Messages(clips, dict.fromkeys(self.members, sent)))
@@ -375,7 +262,7 @@ class Pairs:
 
     def _list_first_draw(self) -> list[frozenset[int]]:
         """The rounds that share the first draw, where noise on the mean is credited with sampling; else none."""
-        lines = [r for r in self.lines if r.sender.endswith("/*") and world.is_credited(r)]
+        lines = [r for r in self.lines if r.sender.endswith("/*") and factors.is_credited(r)]
         first = lines[0] if lines else None
         shared = [r.round for r in lines if r is first or (r.coin and first is not None and r.coin == first.coin)]
         return [frozenset(shared)] if shared and len(shared) < self.rounds else []
@@ -400,12 +287,12 @@ class Pairs:
             return Side(probe=play.Messages(clips, {**others, target: sent}, join))
 
         if replaced:
-            second, factor = send(tried.sent.negate()), world.allow_replaced_client
+            second, factor = send(tried.sent.negate()), factors.allow_replaced_client
         else:
-            second, factor = Side(probe=play.Messages(clips, others, leave), absent=target), world.allow_client
+            second, factor = Side(probe=play.Messages(clips, others, leave), absent=target), factors.allow_client
         again = (target, tried.name) == (self.target, "alone")
         name = f"a message of client {target}, {tried.name}"
-        allowed = factor if drawn is None else world.allow_when_drawn(drawn, factor)
+        allowed = factor if drawn is None else factors.allow_when_drawn(drawn, factor)
         return Pair(name, send(tried.sent), second, allowed, another_seed=again)
 
     def _pair_data(self) -> Iterator[Pair]:
@@ -428,15 +315,15 @@ class Pairs:
         ):
             touched = neighbour.touched
             alone = len(touched) == 1
-            factor = world.allow_replaced_client if alone else world.allow_replaced_clients
+            factor = factors.allow_replaced_client if alone else factors.allow_replaced_clients
             yield Pair(neighbour.name, Side(), Side(neighbour), factor, touched, trained, another_seed=not alone)
         touched = frozenset({k})
         rising, falling = (Side(probe=play.Measurements(k, factor)) for factor in (10.0, 0.1))
         name = f"loss and time of client {k} rising tenfold a round, or falling"
-        yield Pair(name, falling, rising, world.allow_replaced_client, touched, True)
+        yield Pair(name, falling, rising, factors.allow_replaced_client, touched, True)
         least, most = (Side(probe=play.Measurements(k, 1.0, start)) for start in (play.CALM / 10, 10.0))
         name = f"loss and time of client {k} the least of all, or the largest"
-        yield Pair(name, least, most, world.allow_replaced_client, touched, True)
+        yield Pair(name, least, most, factors.allow_replaced_client, touched, True)
 
     def _mix_others(self, client: int) -> Index:
         """Rows that other clients hold, of each of them in turn."""

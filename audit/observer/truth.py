@@ -57,12 +57,15 @@ class KnownTruth:
         return {k: index[train.y[index] == label] for k, index in rows.items()}
 
     def has_ground_truth(self, artifact: Artifact) -> bool:
-        """Whether what its sender holds is known; what the server sent is nobody's own."""
-        if artifact.id in self._groups or artifact.sender.role != Role.CLIENT:
+        """Whether what somebody behind it holds is known, or nobody's examples are behind it."""
+        if artifact.id in self._groups:
             return True
-        if artifact.sender.index is not None:
+        if artifact.sender.index is not None and artifact.sender.role == Role.CLIENT:
             return artifact.sender.index in self._parts
-        return any(client in self._parts for client in self.find_contributors(artifact.id))  # a sum
+        if artifact.sender.role != Role.CLIENT and artifact.id not in self._behind:
+            return True  # what the server sent of its own
+        clients = self.find_contributors(artifact.id)  # of a sum, or of what the server made of uploads
+        return not clients or any(client in self._parts for client in clients)
 
     def find_contributors(self, artifact: str) -> frozenset[int]:
         """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""

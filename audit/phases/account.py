@@ -16,8 +16,9 @@ from fedaudit.audit.accounting.verify import Verified, verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.noise_audit.drawn_noise import audit_noise
 from fedaudit.audit.noise_audit.noise_tests import record_tests, run_recorded_tests
-from fedaudit.audit.noise_audit.replay import audit_bounds, audit_noise
+from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec

@@ -86,7 +86,7 @@ class FedMix(FedAvg):
         order = torch.randperm(len(pool["labels"]), generator=federation.streams.torch("pool"))
         message: Message = {Kind.MASHED_BATCH: {name: rows[order] for name, rows in pool.items()}}
         federation.wire.broadcast(0, message, members)
-        return state | {"kept": message}
+        return state | {"handed": message}
 
     # Client ------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class FedNova(FedAvg):
         text="FedAvg that divides each client's change by how far it could have moved, so that clients "
         "with more data or more local steps do not pull the average their way.",
         uplink=(Kind.NORMALIZED_DELTA, Kind.NUM_STEPS, Kind.NUM_EXAMPLES),
+        needs_sgd=True,
     )
 
     @settings

@@ -38,6 +38,7 @@ class QFFL(FedAvg):
         text="FedAvg in which clients also report how badly the shared model does on their data, "
         "and those with a larger loss get more weight.",
         uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS),
+        needs_sgd=True,
     )
 
     @settings

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.training.local import Params, take_model_loss
+from fedaudit.fl.training.local import Params
 
 LEAST = 1_000_000  # weights; below, gradients of all examples at once take less time
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)  # whose norms are computed one by one
@@ -33,7 +33,8 @@ def fits(method: Any, net: Net, params: Params, x: Tensor) -> bool:
     """
     own = {id(p) for m in net.modules() if isinstance(m, LAYERS) for p in m.parameters(recurse=False)}
     whole = len(params) == len(list(net.named_parameters(remove_duplicate=False)))
-    plain = type(method).loss is take_model_loss and type(net).loss is Net.loss and net.task != "lm"
+    is_of_network = getattr(method.loss, "is_of_network", False)
+    plain = is_of_network and type(net).loss is Net.loss and net.task != "lm"
     drawn = any(isinstance(m, RANDOM) for m in net.modules())
     large = sum(p.numel() for p in params.values()) >= LEAST
     known = large and plain and whole and not drawn and all(id(p) in own for p in params.values())

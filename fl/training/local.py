@@ -10,7 +10,7 @@ runs one client at a time or, stacked, many at once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from fedaudit.fl.training.batches import has_batch_statistics, split_into_batche
 PAD = 4  # pixels round an image before it is cropped
 Params = dict[str, Tensor]
 Constants = Mapping[str, Any]  # per-client tensors (or nested mappings of them) for the loss
+F = TypeVar("F", bound=Callable[..., Any])
 AfterEpoch = Callable[[int, Net], Sequence[str]]  # what to freeze after an epoch, which is counted from 1
 
 
@@ -104,9 +105,10 @@ def _find_head_weight(net: Net) -> Tensor:
     return next(p for p in net.head.parameters() if p.dim() == 2)
 
 
-def take_model_loss(method: Any, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:  # noqa: ARG001
-    """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
-    return net.loss(x, y)
+def is_of_network(loss: F) -> F:
+    """Marks a method's loss that is the network's own and nothing more."""
+    loss.is_of_network = True  # type: ignore[attr-defined]
+    return loss
 
 
 class TrainingHooks(Protocol):

@@ -26,6 +26,7 @@ def test_speeds_and_sizes_are_asserted_as_far_as_they_are_claimed() -> None:
 def test_counts_are_asserted_of_recorded_batches_and_never_of_planted_ones() -> None:
     claim = {
         "client": np.array([3, 3]),
+        "kind": np.array(["local_model", "local_model"]),
         "origin": np.array(["recorded", "replayed"]),
         "counts": np.array([[[2, 0, 1], [0, 0, 0]], [[9, 9, 9], [9, 9, 9]]]),
     }

@@ -29,7 +29,7 @@ STACKED = [
     n
     for n in plugin.names("fedaudit.fl.methods")
     if is_stackable(found := plugin.load("fedaudit.fl.methods", n, Method)) and n not in ("fjord", "heterofl")
-    if getattr(found, "upload", None) is not Kind.ADAPTER
+    if getattr(found.card, "trained", None) is not Kind.ADAPTER
 ]
 NORMALISED = [pytest.param(n, marks=() if n == "scaffold" else pytest.mark.nightly) for n in STACKED]
 

@@ -48,7 +48,7 @@ def light(name: str, **settings: Any) -> dict[str, Any]:
 def adapters(name: str, layer: str) -> dict[str, Any]:
     """The key of a config's federation that a method for adapters wants: on this layer, with the head trained."""
     found: Any = plugin.load("fedaudit.fl.methods", name, Method)
-    wanted = getattr(found, "upload", None) is Kind.ADAPTER
+    wanted = getattr(found.card, "trained", None) is Kind.ADAPTER
     return {"adapters": {"rank": 8, "targets": [layer], "in_full": ["head"]}} if wanted else {}
 
 

@@ -1,7 +1,8 @@
 """Make a golden folder: a small audit, sealed, as this version leaves it. `python -m tests.golden.make NAME`.
 
-It is kept as it is made: tests/golden/NAME/run beside the public key of who sealed it, whose private key is
-thrown away. Later versions judge it for ever (tests/golden/test_golden.py), so none is made anew in its place.
+It is kept as it is made: tests/golden/form_N/NAME/run, for the form N of this version's folders, beside the
+public key of who sealed it, whose private key is thrown away. Later versions judge it for ever
+(tests/golden/test_golden.py), so none is made anew in its place.
 """
 
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from tests.audit.attestation.forger import make_key
 
@@ -79,4 +81,4 @@ def make(name: str, place: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(sys.argv[1], HERE / sys.argv[1])
+    make(sys.argv[1], HERE / f"form_{FORM}" / sys.argv[1])

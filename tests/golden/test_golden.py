@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.attestation import earlier
+from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review
 from fedaudit.audit.verdict import decision, findings, policy
@@ -37,7 +38,15 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def folder(name: str, tmp_path: Path) -> Path:
-    shutil.copytree(HERE / name, tmp_path / name)
+    """One of today's form."""
+    shutil.copytree(HERE / f"form_{FORM}" / name, tmp_path / name)
+    return tmp_path / name
+
+
+@pytest.fixture(params=range(1, FORM))
+def older(request: pytest.FixtureRequest, name: str, tmp_path: Path) -> Path:
+    """One of each form before."""
+    shutil.copytree(HERE / f"form_{request.param}" / name, tmp_path / name)
     return tmp_path / name
 
 
@@ -52,7 +61,8 @@ def judge(folder: Path, command: str, *more: object) -> Result:
 
 
 def test_every_golden_folder_is_judged() -> None:
-    assert GOLDEN.keys() == {path.parent.name for path in HERE.glob("*/key.pub.pem")}
+    for form in range(1, FORM + 1):
+        assert GOLDEN.keys() == {path.parent.name for path in HERE.glob(f"form_{form}/*/key.pub.pem")}
     assert all(path.stat().st_size < 80_000 for path in HERE.rglob("run/**/*"))
 
 
@@ -149,65 +159,56 @@ def test_a_version_that_lacks_something_says_why_and_what_the_other_judged(
     assert judge(folder, command).exit_code == 2
 
 
-# A folder of an earlier form: what a later version makes of those of today
+# A folder of an earlier form
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "FORM", 2)
-
-
-@pytest.mark.usefixtures("later")
 @pytest.mark.parametrize(("command", "is_signed"), [("check", False), ("verify", False), ("key", True)])
 def test_of_an_earlier_form_the_word_is_printed_and_counts_by_its_signer_alone(
-    command: str, is_signed: bool, name: str, folder: Path
+    command: str, is_signed: bool, name: str, older: Path
 ) -> None:
-    done, (code, words) = judge(folder, command), GOLDEN[name]
+    done, (code, words) = judge(older, command), GOLDEN[name]
     assert done.exit_code == (code if is_signed else 3), done.output
     assert done.stdout.lower().startswith(words)
     assert re.search(r"judged by fedaudit \S+, not derived again", done.stdout)
 
 
-@pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("file", ["audit.json", "ledger.jsonl", "evidence/*.json", "artifacts/**/*.safetensors"])
-def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, folder: Path) -> None:
-    path = next(iter(sorted((folder / "run").glob(file))))
-    name = path.relative_to(folder / "run").as_posix()
+def test_of_an_earlier_form_a_file_that_changed_is_named(file: str, older: Path) -> None:
+    path = next(iter(sorted((older / "run").glob(file))))
+    name = path.relative_to(older / "run").as_posix()
     path.write_bytes(path.read_bytes().replace(b"0", b"1"))
     for command in ("check", "key"):
-        done = judge(folder, command)
+        done = judge(older, command)
         assert done.exit_code == 2 and name in done.stderr, done.output
 
 
-@pytest.mark.usefixtures("later")
-def test_of_an_earlier_form_a_word_with_digests_made_anew_counts_for_nobody(folder: Path) -> None:
+def test_of_an_earlier_form_a_word_with_digests_made_anew_counts_for_nobody(older: Path) -> None:
     from fedaudit.audit.case.digests import of_file
 
-    audit, chain = folder / "run/audit.json", folder / "run/chain.json"
+    audit, chain = older / "run/audit.json", older / "run/chain.json"
     result, links = json.loads(audit.read_text()), json.loads(chain.read_text())
     result["decision"]["word"] = "ready"
     audit.write_text(json.dumps(result))
     links["links"]["score"]["wrote"]["audit.json"] = of_file(audit, "audit.json")
     del links["links"]["report"]
     chain.write_text(json.dumps(links))
-    assert judge(folder, "check").exit_code == 3
-    assert judge(folder, "key").exit_code == 2
+    assert judge(older, "check").exit_code == 3
+    assert judge(older, "key").exit_code == 2
 
 
-@pytest.mark.usefixtures("later")
-def test_of_an_earlier_form_what_decides_about_a_derived_audit_is_refused_by_name(folder: Path) -> None:
+def test_of_an_earlier_form_what_decides_about_a_derived_audit_is_refused_by_name(older: Path) -> None:
     for words in (
-        ["explain", "example_numbers", "--run", folder / "run"],
-        ["compare", folder / "run", folder / "run"],
+        ["explain", "example_numbers", "--run", older / "run"],
+        ["compare", older / "run", older / "run"],
     ):
         done = fedaudit(*words)
         assert done.exit_code == 2 and "earlier version" in done.stderr, done.output
-    done = judge(folder, "verify", "--replay")
+    done = judge(older, "verify", "--replay")
     assert done.exit_code == 2 and "--replay decides about an audit that is derived here" in done.stderr
 
 
 def test_a_folder_of_a_later_form_is_refused(folder: Path) -> None:
     path = folder / "run/chain.json"
-    path.write_text(path.read_text().replace('"form": 1', '"form": 999'))
+    path.write_text(path.read_text().replace(f'"form": {FORM}', '"form": 999'))
     done = judge(folder, "check")
     assert done.exit_code == 2 and "made by a later version of fedaudit" in done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedaudit as fa
+from fedaudit.audit.attestation.chain import FORM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONNECTED: list[str] = []
@@ -27,7 +28,7 @@ sys.addaudithook(_hear)
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Path]:
     """A finished run, which must come to nothing outside of it; no connection is made."""
-    shutil.copytree(GOLDEN / "noise" / "run", tmp_path / "run")
+    shutil.copytree(GOLDEN / f"form_{FORM}" / "noise" / "run", tmp_path / "run")
     (tmp_path / "secret.txt").write_text("a stranger may not read this")
     CONNECTED.clear()
     yield tmp_path / "run"

@@ -225,8 +225,8 @@ SIMULATED: dict[str, World] = {
         runs(false=(READY, "clear *", "bounded *", "exposed *", "hit *"), says=TELLS_NOT),
     ),
     "no attack": World(audit(attacks=[]), few("exposed *", "clear *", says=TELLS_NOT)),
-    "a budget of three seconds": World(
-        audit(attacks="auto", budget={"minutes": 0.05}),
+    "a budget of a third of a second": World(
+        audit(attacks="auto", budget={"minutes": 0.005}),
         few(says=("open exact_record.server", "open reconstruction.server", "open membership.server")),
     ),
     "a class without rows": World(audit(without_class_5), either("class 5", "y_test", false=UNTRIED)),

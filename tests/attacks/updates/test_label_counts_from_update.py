@@ -154,3 +154,15 @@ def test_what_the_global_model_changed_tells_which_classes_anybody_holds_to_whoe
     held = {int(c) for a in some for c in np.flatnonzero(world().label_counts(a.sender.number))}
     assert set(np.flatnonzero(claim["present"][0, 1]).tolist()) <= held
     assert not attack.not_applicable([models[0], after], known)
+
+
+def test_uploads_keep_the_model_they_started_from_where_the_next_model_is_read_as_well() -> None:
+    """Their planted steps are made with it."""
+    first = next(a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL)
+    moved = {k: v + np.float32(0.5) for k, v in first.payload.items()}
+    before = replace(first, id="r00000/server.downlink/global_model", round=first.round - 1, payload=moved)
+    claim = LabelCountsFromUpdate().run([before, *world().artifacts], world().knowledge, np.random.default_rng(0))
+    sent = np.flatnonzero(claim["kind"] == Kind.LOCAL_MODEL.value)
+    (start,) = {int(m) for m in claim["model"][sent]}
+    own = claim["extractors"][start].module().state_dict()
+    np.testing.assert_array_equal(own["head.weight"].numpy(), first.payload["head.weight"])

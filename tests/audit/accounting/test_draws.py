@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fedaudit.audit.accounting.verify import verify
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Examples, Participation
 from fedaudit.fl.ledger import Release
 
 CLIENTS = 8
@@ -22,11 +23,11 @@ class Case:
     simulated: bool = False
     private: Any = None
     training: Any = None
-    data: Any = None
+    data: Any = field(default_factory=lambda: SimpleNamespace(train=SimpleNamespace(owner=None)))
     method: Any = None
     card: Any = field(default=None)
     examples: Examples = field(default_factory=Examples)
-    availability: Any = None
+    participation: Participation = field(default_factory=lambda: Participation(None))
 
 
 def line(round: int, kind: str, **fields: Any) -> Release:

@@ -71,7 +71,7 @@ def test_of_two_thousand_senders_few_are_composed(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Exact, "compose", counted)
     budgets(federation(2000), EXACT, 1e-5)
-    assert len(composed) == 2  # who came most often, towards the server and towards all others
+    assert len(composed) == 4  # who came most often, towards each kind of observer
 
 
 def test_the_worst_of_many_is_the_worst_of_all_one_by_one() -> None:

@@ -153,7 +153,7 @@ ODD: dict[str, Way] = {
     "traffic of no bytes": Way(lines(MANIFEST, lambda r: {**r, "bytes": 0} if "traffic" in r else r)),
     "no bytes in metrics": Way(lines("metrics.jsonl", lambda r: {**r, "bytes_up": 0, "bytes_down": 0})),
     "ten times the noise, in the ledger alone": Way(
-        lines(LEDGER, lambda r: {**r, "noise_std": 10 * r["noise_std"]}), UNSEEN, NO_LEDGER
+        lines(LEDGER, lambda r: {**r, "noise_std": 10 * r["noise_std"]}), UNSEEN, "the noise that was drawn"
     ),
     "clients that are drawn one time in a hundred": Way(
         lines(LEDGER, lambda r: {**r, "sampling": "poisson", "sample_rate": 0.01, "participation_seen_by": []}),

@@ -51,6 +51,7 @@ RIGHT: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_mechanism_of_practice_stands(name: str) -> None:
     observer, unit, status, system = RIGHT[name]
@@ -90,6 +91,7 @@ WRONG: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mechanism_of_practice_with_one_mistake_is_named(name: str) -> None:
     observer, unit, by, system = WRONG[name]

@@ -12,16 +12,11 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit import play, replay, world
+from fedaudit.audit.noise_audit.drawn_noise import NoiseOrigin, draw_noise
 from fedaudit.audit.noise_audit.noise_samples import build_rows
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import PlayLimits, RunPlayer
-from fedaudit.audit.noise_audit.replay import (
-    NoiseOrigin,
-    _find_other_release,
-    audit_bounds,
-    draw_noise,
-    list_doubts,
-)
+from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import SAME, Listener, Probe
 from fedaudit.audit.phases import simulate
 from fedaudit.fl.kinds import Kind
