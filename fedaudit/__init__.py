@@ -14,6 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.audit.mechanism.check import MechanismCheck as MechanismCheck
+    from fedaudit.audit.mechanism.check import check_mechanism as check_mechanism
     from fedaudit.audits import Audit as Audit
     from fedaudit.audits import RecordedFederation as RecordedFederation
     from fedaudit.audits import Verdict as Verdict
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "fedaudit.audits": ("Audit", "RecordedFederation", "Verdict", "load", "load_inbox", "run"),
+    "fedaudit.audit.mechanism.check": ("MechanismCheck", "check_mechanism"),
     "fedaudit.fl.runtime.errors": ("UserError",),
     "fedaudit.privacy": ("account", "calibrate"),
     "fedaudit.single_attacks": ("AttackResult", "Reconstruction", "attack", "invert"),

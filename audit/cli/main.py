@@ -86,7 +86,20 @@ def plan(config: ConfigFile, data: Data = None, trust: Trust = False) -> None:
 
 
 # Each adds its commands; `--help` lists them in this order.
-for _module in ("bring", "review", "read", "search", "privacy", "tools", "seal", "shred", "annex", "guard"):
+_MODULES = (
+    "bring",
+    "review",
+    "read",
+    "search",
+    "privacy",
+    "tools",
+    "seal",
+    "shred",
+    "annex",
+    "guard",
+    "mechanism",
+)
+for _module in _MODULES:
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
 for _group in (dp, tools):
     app.add_typer(_group)
