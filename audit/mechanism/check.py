@@ -13,6 +13,7 @@ from fedaudit.audit.mechanism.game import Game
 from fedaudit.audit.mechanism.law import Law, draw_sample
 from fedaudit.audit.mechanism.player import Filter, Player, Update
 from fedaudit.audit.mechanism.tape import DENSE, Tape
+from fedaudit.fl.ledger import Adjacency
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.format import number
 from fedaudit.reports.result import ClaimOutcome
@@ -213,10 +214,9 @@ def _judge(law: Law, promise: Promise) -> str:
     if law.silent or not law.mu or law.name != "gaussian":
         return ""
     from fedaudit.audit.claims.scores import rescore
-    from fedaudit.audit.claims.setting import Neighbours as ClaimNeighbours
     from fedaudit.audit.claims.setting import Setting
 
-    adjacency: ClaimNeighbours = "zero_out" if promise.neighbours == "remove" else "replace_one"
+    adjacency: Adjacency = "zero_out" if promise.neighbours == "remove" else "replace_one"
     claim = Claim(
         id="mechanism",
         title="A mechanism, measured",
