@@ -10,8 +10,9 @@ from fedaudit.audit.claims.claim import Claim
 from fedaudit.audit.claims.claim import Promise as ClaimPromise
 from fedaudit.audit.mechanism.answers import Answer, Neighbours, Outcome, Promise
 from fedaudit.audit.mechanism.game import Game
-from fedaudit.audit.mechanism.law import Law, draw_sample
+from fedaudit.audit.mechanism.law import Law
 from fedaudit.audit.mechanism.player import Filter, Player, Update
+from fedaudit.audit.mechanism.sample import draw_sample
 from fedaudit.audit.mechanism.tape import DENSE, Tape
 from fedaudit.fl.ledger import Adjacency
 from fedaudit.fl.runtime.errors import UserError

@@ -1,13 +1,11 @@
 """Scale and law of the noise, from many calls on one update; every comparison has its error rate.
 
-What is measured of a call: sums and squares by array, the order of the calls of one filter, and some numbers of
-every array. An array's deviation is at most what the chi-squared law leaves at LEVEL, so that "at least" holds if
+An array's deviation is at most what the chi-squared law leaves at LEVEL, so that "at least" holds if
 the noise has the law that it looks like.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,82 +20,15 @@ from fedaudit.audit.mechanism.answers import (
     tell_nothing,
 )
 from fedaudit.audit.mechanism.bounds import bound_below
-from fedaudit.audit.mechanism.player import Floats, Player
+from fedaudit.audit.mechanism.player import Floats
+from fedaudit.audit.mechanism.sample import CHAIN, Sample
 from fedaudit.audit.mechanism.tape import Tape
 from fedaudit.reports.format import number, plural
 
-CHAIN = 4  # calls of one filter in a row
-MOST_CALLS, FEWEST_CALLS = 4_000, 64
-NUMBERS = 2e8  # in all calls together
-KEPT = 4e6  # of them
 FOR_LAW = 20_000  # for Kolmogorov's distance
 REJECTED = 1e-5  # p-value below which a law is not that of the noise
 LESS = 0.98  # of the variance that independent numbers would have, for numbers that are not
 MOST_PAIRS = 20  # of arrays that are compared
-FIRST_SEED = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Noise of m calls on one update; the calls of one filter follow each other."""
-
-    kept: Floats  # [m, k], around the mean of its column
-    columns: dict[str, slice]  # name of an array -> its columns of `kept`
-    squares: Floats  # [CHAIN, arrays], sums around the mean of each number, by place in the row of calls
-    counts: Floats  # [arrays], numbers of an array
-    filters: int  # m / CHAIN
-    means: Floats  # [m, arrays], of a whole array
-    repeated: int  # calls that sent the same bytes as another
-
-    @property
-    def deviations(self) -> Floats:
-        """[CHAIN, arrays]"""
-        return np.sqrt(self.squares / (self.counts * (self.filters - 1)))
-
-
-def draw_sample(player: Player, row: Floats) -> Sample:
-    """Play many calls on one update."""
-    assert player.sent is not None
-    parts = {n: at for n, at in player.sent.parts.items() if at.stop > at.start}
-    size = player.sent.size
-    calls = int(min(MOST_CALLS * player.effort, max(FEWEST_CALLS, NUMBERS / size)))
-    filters = max(2, calls // CHAIN)
-    share = min(1.0, KEPT / (filters * CHAIN * size))
-    starts, columns, first = [], {}, 0
-    for name, at in parts.items():
-        few = min(at.stop - at.start, max(8, int(share * (at.stop - at.start))))
-        starts.append(np.arange(at.start, at.start + few))
-        columns[name] = slice(first, first + few)
-        first += few
-    index = np.concatenate(starts)
-    kept, means, seen, repeated = np.empty((filters * CHAIN, first)), [], set(), 0
-    total, squares = np.zeros((CHAIN, size)), np.zeros((CHAIN, size))
-    edges = np.array([at.start for at in parts.values()])
-    counts = np.array([at.stop - at.start for at in parts.values()], float)
-    shift = None
-    for i in range(filters):
-        for t, sent in enumerate(player.play([row] * CHAIN, FIRST_SEED + i)):
-            shift = sent.copy() if shift is None else shift
-            sent = sent - shift  # squares of large numbers would leave nothing of the noise
-            kept[i * CHAIN + t] = sent[index]
-            total[t] += sent
-            squares[t] += sent**2
-            means.append(np.add.reduceat(sent, edges) / counts)
-            mark = hash(sent.tobytes())
-            repeated += mark in seen
-            seen.add(mark)
-    spread = np.maximum(squares - total**2 / filters, 0)
-    by_place = kept.reshape(filters, CHAIN, -1)
-    whole = np.array(means)
-    return Sample(
-        kept=(by_place - by_place.mean(0)).reshape(filters * CHAIN, -1),
-        columns=columns,
-        squares=np.add.reduceat(spread, edges, axis=1),
-        counts=counts,
-        filters=filters,
-        means=whole - np.tile(whole.reshape(filters, CHAIN, -1).mean(0), (filters, 1)),
-        repeated=repeated,
-    )
 
 
 class Law:
