@@ -278,8 +278,7 @@ class _Cell:
             "findings": [f.id for f in seen] + self._order(worst[0] if worst else ""),
         }
         if worst:
-            decides = self._bounds[worst]
-            known |= {"hits": decides.hits, "tested": decides.tested, "luck": decides.luck}
+            known |= {name: getattr(self._bounds[worst], name) for name in ("hits", "tested", "luck")}
         q = q.model_copy(update=known)
         allowed = count_allowed(people, q.tolerable)
         if at_least > allowed or refuted or any(self._is_over(g, g.at_least) for g in groups):
@@ -383,8 +382,8 @@ class _Cell:
         if widest is None:
             return "what is sent does not depend on anybody's data"
         b, who = self._bounds[widest], "clients" if self.question.harm is Harm.CLIENT_FACT else "people"
-        tested = f"all {who}" if b.tested == b.people else f"{b.tested:,} {who}"
-        return f"every attack that the policy names, on {tested}"
+        number = "all" if b.tested == b.people else f"{b.tested:,}"
+        return f"every attack that the policy names, on {number} {who}"
 
     def _describe_open(
         self, q: Question, widest: tuple[str, Kind] | None, unlimited: Sequence[str]
@@ -397,8 +396,8 @@ class _Cell:
             seconds = self._answers.seconds
             first = min(left, key=lambda n: (seconds.get(n, math.inf), n), default="")
             why = self._describe_lacking("there is no limit, since the panel lacks ")
-            known = {"next_attack": first, "seconds": seconds.get(first)}
-            return {"why": f"{why}{ends}", **known, "is_untestable": any(not x.name for x in self.lacking)}
+            known = {"seconds": seconds.get(first), "is_untestable": any(not x.name for x in self.lacking)}
+            return {"why": f"{why}{ends}", "next_attack": first, **known}
         if unlimited:
             return {"why": f"there is no limit: {'; '.join(unlimited)}{ends}"}
         if q.groups:

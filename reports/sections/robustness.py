@@ -71,8 +71,7 @@ class RobustnessSection(Section):
         if moved := [f for f in result.figures if f.id.startswith("robustness-prototypes-")]:
             blocks += [Heading("What forged prototypes move"), *map(Chart, moved)]
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
-        details = (_sorted_out(matrix.cells), _stealth(matrix.cells), _too_few(matrix.cells))
-        if told := [found for found in details if found]:
+        if told := [found for tell in (_sorted_out, _stealth, _too_few) if (found := tell(matrix.cells))]:
             blocks.append(Folded("Whom rules left out, and how well attackers hid", told))
         blocks += [*_certificates(matrix), *_data_certificates(matrix)]
         if matrix.advice:
@@ -84,9 +83,8 @@ class RobustnessSection(Section):
 def _tell_setting(setting: str, matrix: Robustness, result: AuditResult) -> list[Block]:
     """Attacks on every rule in one setting, by how many clients are malicious, and where rules break."""
     here = [c for c in matrix.cells if c.setting == setting and not c.bisected]
-    blocks: list[Block] = []
-    for malicious in dict.fromkeys(c.malicious for c in here):
-        blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
+    by_share = [[c for c in here if c.malicious == m] for m in dict.fromkeys(c.malicious for c in here)]
+    blocks = [block for cells in by_share for block in _attacks(setting, cells, matrix)]
     return blocks + [Chart(f) for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
 
 

@@ -30,7 +30,8 @@ TEMPLATES = Path("reports/templates")
 # Said of an option, of what is missing and of controls: of no harm
 OF_NO_HARM = re.compile(
     r"We recommend (none|no option)[^.]*|none is missing|More time answers none|no attack|"
-    r"Not known: no \w+ was \w+|No control on people[^;]*|No question was asked"
+    r"Not known: no \w+ was \w+|No control on people[^;]*|No question was asked|"
+    r"epsilon at most [^(]*\(verified\)"  # a bound of noise that was played
 )
 REASSURES = re.compile(
     r"\b(at most \d|nothing|nobody|none|no longer|safe|stops|stopped|(limit|bound|epsilon) holds|are clear)", re.I
