@@ -42,6 +42,7 @@ class Document:
     result: AuditResult
     chapters: tuple[Chapter, ...]
     digest: str = ""  # SHA-256 of audit.json
+    source: str = "audit.json"  # the file that its findings are about
 
     @property
     def front(self) -> tuple[Chapter, ...]:
@@ -63,7 +64,13 @@ class Document:
     def foot(self) -> str:
         """What every page is of: the first digits of the audit's digest, and the policy."""
         digits = " ".join(self.digest[i : i + 4] for i in range(0, 16, 4))
-        return f"Audit {digits} · policy {self.result.policy.name} {self.result.policy.version}"
+        return f"Audit {digits} · {self.policy}"
+
+    @property
+    def policy(self) -> str:
+        """By which it is judged; empty where nothing is."""
+        policy = self.result.policy
+        return f"policy {policy.name} {policy.version}" if policy.name else ""
 
     def find_letter(self, title: str) -> str:
         """The letter of an appendix; empty where there is none."""

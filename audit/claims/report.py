@@ -1,8 +1,6 @@
 """The PDF of re-scored claims: an overview, then a page a claim."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,30 +8,13 @@ from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.claims.claim import Claim, TimedClaim, load
 from fedaudit.audit.claims.clock import score_timing
 from fedaudit.audit.claims.scores import record_failure, rescore
-from fedaudit.reports.document import Chapter, Document, compose
+from fedaudit.reports.document import Chapter, compose
 from fedaudit.reports.format import plural
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import (
-    AuditResult,
-    AuditScope,
-    ClaimOutcome,
-    ClaimRecord,
-    Headline,
-    PolicyRecord,
-    ReproductionRecord,
-)
+from fedaudit.reports.result import AuditResult, ClaimOutcome, ClaimRecord, Headline
 from fedaudit.reports.section import Block, Card, Paragraph, Section
 from fedaudit.reports.sections.claims import page, table
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClaimsDocument(Document):
-    """A document about claims; there was no federation."""
-
-    @property
-    def subject(self) -> str:
-        private = all(c.exact is not None for c in self.result.claims)
-        return plural(len(self.result.claims), "claim") + (" about differential privacy" if private else "")
+from fedaudit.reports.standalone import StandaloneDocument, describe_alone
 
 
 class Overview(Section):
@@ -102,37 +83,12 @@ def _score_alone(claim: Claim | TimedClaim) -> ClaimRecord:
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
     """The report, as PDF."""
-    result = _make_result(title, claims, command)
+    worst = max(claims, key=lambda c: c.severity.rank)
+    headline = Headline(severity=worst.severity, sentence=f"{worst.title}. {worst.verdict}")
+    result = describe_alone(title, headline, command).model_copy(update={"claims": list(claims)})
     chapters = [*compose(result, [Overview()]).chapters]
     for claim in claims:
         chapters.append(Chapter(card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))))
-    return Pdf().render(ClaimsDocument(result=result, chapters=tuple(chapters)))
-
-
-def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditResult:
-    """The smallest audit result: no federation, no attacks, only claims."""
-    worst = max(claims, key=lambda c: c.severity.rank)
-    return AuditResult(
-        title=title,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=Headline(severity=worst.severity, sentence=f"{worst.title}. {worst.verdict}"),
-        scope=AuditScope(
-            method="",
-            method_source="",
-            method_text="",
-            dataset="",
-            dataset_text="",
-            clients=0,
-            clients_text="",
-            rounds=0,
-            model="",
-            parameters=0,
-        ),
-        exposures=[],
-        findings=[],
-        claims=list(claims),
-        policy=PolicyRecord(name="claims", version="1", lines=[]),
-        reproduction=ReproductionRecord(
-            command=command, config="", seed=0, versions={}, hardware={}, hashes={}, started="", seconds={}
-        ),
-    )
+    private = all(c.exact is not None for c in claims)
+    about = plural(len(claims), "claim") + (" about differential privacy" if private else "")
+    return Pdf().render(StandaloneDocument(result=result, chapters=tuple(chapters), about=about))

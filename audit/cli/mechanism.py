@@ -11,6 +11,7 @@ from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from fedaudit.audit.mechanism.player import Update
+    from fedaudit.reports.renderer import Renderer
 
 
 class NeighbouringUpdates(StrEnum):
@@ -33,7 +34,7 @@ def mechanism(
         NeighbouringUpdates, typer.Option(help="of updates: one is removed, or another is in its place")
     ] = NeighbouringUpdates.REMOVE,
     rounds: Annotated[int, typer.Option(help="calls that the claim is about")] = 1,
-    out: Annotated[Optional[Path], typer.Option(help="a JSON file of the answers")] = None,  # noqa: UP045
+    out: Annotated[Optional[Path], typer.Option(help="report: .json, .sarif, .pdf, .html or .md")] = None,  # noqa: UP045
 ) -> None:
     """Play a filter as a black box, against the claim of it.
 
@@ -43,8 +44,10 @@ def mechanism(
 
     from fedaudit.audit.mechanism.answers import Outcome
     from fedaudit.audit.mechanism.check import check_mechanism
+    from fedaudit.audit.mechanism.report import render
     from fedaudit.fl.runtime import durable, foreign
 
+    renderer = _choose_renderer(out)
     foreign.bring(make, [Path.cwd()])
     found = check_mechanism(
         foreign.find(make),  # type: ignore[arg-type]
@@ -58,10 +61,32 @@ def mechanism(
     for line in str(found).splitlines():
         say(line)
     if out is not None:
-        durable.write(out, json.dumps(found.to_record(), indent=2).encode() + b"\n")
-        say(f"answers: {out}")
+        record = json.dumps(found.to_record(), indent=2).encode() + b"\n"
+        source = f"{make.partition(':')[0].replace('.', '/')}.py"
+        page = render(found, renderer, f"fedaudit tools mechanism {make}", source) if renderer else record
+        durable.write(out, page)
+        say(f"report: {out}")
     if found.outcome != Outcome.NOTHING:
         raise typer.Exit(1 if found.outcome == Outcome.REFUTED else 3)
+
+
+def _choose_renderer(out: Path | None) -> "Renderer | None":
+    """By the ending of a file; none for JSON, and where nothing is written."""
+    from fedaudit.audit.settings import catalog
+
+    if out is None or out.suffix == ".json":
+        return None
+    formats = {
+        f".{r.suffix}": r for n in ("sarif", "pdf", "html", "markdown") for r in (catalog.load("renderers", n),)
+    }
+    if out.suffix not in formats:
+        raise UserError(
+            f"a report of the ending {out.suffix or 'none'} is not written",
+            hint=f"end its name with one of .json, {', '.join(formats)}",
+            key="--out",
+        )
+    renderer: Renderer = formats[out.suffix]()
+    return renderer
 
 
 def _read_update(path: Path) -> "Update":

@@ -76,6 +76,15 @@ class Promise:
                 f"rounds must be at least 1, got {self.rounds}", hint="how often one filter is called"
             )
 
+    def describe(self) -> str:
+        """In one line."""
+        other = "any other is in its place" if self.neighbours == "replace" else "it is removed"
+        calls = "one call" if self.rounds == 1 else f"{self.rounds:,} calls together"
+        return (
+            f"epsilon {self.epsilon:g} at delta {self.delta:g} for {calls}, an update clipped to {self.clip:g}, "
+            f"where {other}"
+        )
+
     @property
     def farthest(self) -> float:
         """How far a clipped update may move what is sent."""

@@ -36,6 +36,8 @@ class MechanismCheck:
 
     Parameters
     ----------
+    promise : Promise
+        What is claimed.
     outcome : Outcome
         refuted; no counterexample, among `pairs`; or cannot tell. Never that it is right.
     answers : tuple of Answer
@@ -48,6 +50,7 @@ class MechanismCheck:
         epsilon at least, if the noise has the law that it looks like; and whatever its law.
     """
 
+    promise: Promise
     outcome: Outcome
     answers: tuple[Answer, ...]
     verdict: str
@@ -57,15 +60,21 @@ class MechanismCheck:
     by_game: float
 
     @property
-    def sentence(self) -> str:
-        """The answer in one line."""
-        refuted = [a for a in self.answers if a.outcome == Outcome.REFUTED]
-        if refuted:
-            return f"Refuted: {refuted[0].sentence}"
+    def reason(self) -> str:
+        """What refutes it, or why nothing can be told, and how much was compared."""
+        if refuted := [a for a in self.answers if a.outcome == Outcome.REFUTED]:
+            return refuted[0].sentence
+        nothing = f"No counterexample among {self.pairs:,} pairs."
         if self.outcome == Outcome.UNTOLD:
             why = next(a.sentence for a in self.answers if a.outcome == Outcome.UNTOLD and a.question == 5)
-            return f"Cannot tell: {why} No counterexample among {self.pairs:,} pairs."
-        return f"No counterexample among {self.pairs:,} pairs."
+            return f"{why} {nothing}"
+        return nothing
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        words = {Outcome.REFUTED: "Refuted: ", Outcome.UNTOLD: "Cannot tell: ", Outcome.NOTHING: ""}
+        return f"{words[self.outcome]}{self.reason}"
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dictionary an answer."""
@@ -169,6 +178,7 @@ def play_questions(player: Player, promise: Promise) -> MechanismCheck:
             law, game = _ask_further(tape, promise, answers)
     answers.sort(key=lambda a: a.question)
     return MechanismCheck(
+        promise=promise,
         outcome=_conclude(answers),
         answers=tuple(answers),
         verdict=_judge(law, promise) if law else "",

@@ -28,11 +28,11 @@ class Markdown(Renderer):
                 for f in result.findings
                 if not f.part_of
             ),
-            "",
-            f"Policy {_text(result.policy.name)}, version {_text(result.policy.version)}"
-            + (f", SHA-256 `{result.policy.sha256}`" if result.policy.sha256 else "")
-            + ".",
         ]
+        if document.policy:
+            digest = f", SHA-256 `{result.policy.sha256}`" if result.policy.sha256 else ""
+            judged = f"Policy {_text(result.policy.name)}, version {_text(result.policy.version)}"
+            lines += ["", f"{judged}{digest}."]
         if decision and decision.accepted:
             lines += ["", *(f"* Accepted: {_text(k)} ({_text(v)})" for k, v in decision.accepted.items())]
         return ("\n".join(lines) + "\n").encode()

@@ -89,7 +89,7 @@ def _set(document: Document, **options: Any) -> Any:
         "subject": document.subject,
         "date": document.date,
         "time": document.created.timetuple()[:6],
-        "policy": _policy(document),
+        "policy": document.policy,
         "scope": document.result.decision.page.scope if document.result.decision else "",
         "foot": document.foot,
         "page-labels": LABELS,
@@ -237,11 +237,6 @@ def _cell(cell: str | Cell) -> str | dict[str, Any]:
         "tint": cell.tint,
         "ring": cell.ring,
     }
-
-
-def _policy(document: Document) -> str:
-    policy = document.result.policy
-    return f"policy {policy.name} {policy.version}"
 
 
 def _words(drawn: Figure | Gallery) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """SARIF 2.1.0: findings as code hosts show them, a rule for each attack, accountant or check.
 
-OASIS Standard sarif-v2.1.0. A finding has no line of code: its location is audit.json.
+OASIS Standard sarif-v2.1.0. A finding has no line of code: its location is audit.json, or the file of
+what was played.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 from fedaudit.reports.document import Document
 from fedaudit.reports.renderer import Renderer
-from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 LEVELS = {
     Severity.CRITICAL: "error",
@@ -37,7 +38,7 @@ class Sarif(Renderer):
         }
         run: dict[str, Any] = {
             "tool": {"driver": driver},
-            "results": [_result(f, result, names[f.id]) for f in findings],
+            "results": [_result(f, document, names[f.id]) for f in findings],
             "properties": {"policy": result.policy.name, "policySha256": result.policy.sha256},
         }
         if result.decision:
@@ -64,7 +65,8 @@ def _rule(finding: Finding) -> dict[str, Any]:
     return rule
 
 
-def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]:
+def _result(finding: Finding, document: Document, index: int) -> dict[str, Any]:
+    result = document.result
     is_shown = finding.severity is not Severity.NONE
     text = " ".join(part for part in (finding.title.rstrip(".") + ".", finding.account) if part)
     key = hashlib.sha256(f"{result.scope.method} {result.scope.dataset} {finding.id}".encode()).hexdigest()
@@ -74,7 +76,7 @@ def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]
         "kind": "fail" if is_shown else KINDS[finding.outcome],
         "level": LEVELS[finding.severity],
         "message": {"text": text},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": "audit.json"}}}],
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": document.source}}}],
         "partialFingerprints": {"finding/v1": key},
         "properties": {"severity": str(finding.severity), "reason": finding.reason},
     }

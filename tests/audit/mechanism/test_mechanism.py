@@ -1,5 +1,6 @@
 """Mechanisms that are wrong are named by the question that can see it; right ones are left alone."""
 
+import json
 import os
 import random
 import re
@@ -20,7 +21,10 @@ from fedaudit.audit.mechanism.answers import Outcome, Promise
 from fedaudit.audit.mechanism.bounds import bound_below
 from fedaudit.audit.mechanism.check import MechanismCheck, play_questions
 from fedaudit.audit.mechanism.player import Player
+from fedaudit.audit.mechanism.report import render
 from fedaudit.audit.mechanism.seeds import reach_sources
+from fedaudit.reports.renderers.html import Html
+from fedaudit.reports.renderers.sarif import Sarif
 from tests.audit.mechanism.right_mechanisms import RIGHT, UNTOLD
 from tests.audit.mechanism.wrong_mechanisms import WRONG, Mechanism
 from tests.test_house import ROOT
@@ -224,6 +228,32 @@ def test_the_command_names_a_wrong_filter_and_ends_with_1(
     assert "there is no noise" in done.output and '"outcome": "refuted"' in Path("answers.json").read_text()
     missing = CliRunner().invoke(app, [*asked[:4], "none.safetensors", *asked[5:], "--epsilon", "4"])
     assert missing.exit_code != 0
+    for name, says in (
+        ("page.pdf", b"%PDF-"),
+        ("page.html", b"there is no noise"),
+        ("page.md", b"there is no noise"),
+    ):
+        done = CliRunner().invoke(app, [*asked, "--epsilon", "4", "--out", name])
+        assert done.exit_code == 1 and says in Path(name).read_bytes(), done.output
+    odd = CliRunner().invoke(app, [*asked, "--epsilon", "4", "--out", "page.docx"])
+    assert odd.exit_code == 2 and "ending .docx is not written" in odd.output and not Path("page.docx").exists()
+
+
+def test_a_code_host_reads_what_refutes_a_filter_at_its_file() -> None:
+    found = check(WRONG["no noise"])
+    log = json.loads(render(found, Sarif(), "fedaudit tools mechanism mine:make", "mine.py"))
+    (wrong,) = [r for r in log["runs"][0]["results"] if r["level"] != "none"]
+    assert (
+        wrong["level"] == "error" and wrong["kind"] == "fail" and "there is no noise" in wrong["message"]["text"]
+    )
+    assert wrong["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "mine.py"
+
+
+def test_the_page_of_what_is_not_refuted_says_that_it_is_no_proof() -> None:
+    page = render(check(RIGHT["generator"]), Html(), "fedaudit tools mechanism mine:make", "mine.py").decode()
+    words = " ".join(re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", page, flags=re.S).split())
+    assert "This is no proof that the mechanism is right" in words
+    assert "No counterexample among" in words and "policy" not in words.lower()
 
 
 def test_the_recipes_of_the_page_run() -> None:
