@@ -48,6 +48,8 @@ LABELS = {
     "new_harm": "new harm",
     "accuracy": "Accuracy: change in points (at worst).",
     "until": "until",
+    "signing": "Who decides ticks a row. The officer signs that advice was given, the engineer that the audit is "
+    "of this system.",
     "because": "because",
     "required": "required",
     "questions": "Ten questions a signer asks",
@@ -203,7 +205,7 @@ class Page(Record):
     coverage: Coverage = Field(default_factory=Coverage)
     options: list[PageOption] = Field(default_factory=list)
     recommendation: str = ""
-    against: str = ""  # how to deploy all the same
+    against: str = ""  # how to deploy all the same; a blank for the option follows
     answers: list[Answer] = Field(default_factory=list)
     columns: list[str] = Field(default_factory=list)  # harms of the table of readers
     readers: list[ReaderRow] = Field(default_factory=list)

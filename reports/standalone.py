@@ -24,14 +24,23 @@ class StandaloneDocument(Document):
 
 def describe_alone(title: str, headline: Headline, command: str) -> AuditResult:
     """The smallest audit result, of what is looked at without a federation; findings or claims come later."""
-    nothing = dict.fromkeys(
-        ("method", "method_source", "method_text", "dataset", "dataset_text", "clients_text", "model"), ""
+    scope = AuditScope(
+        method="",
+        method_source="",
+        method_text="",
+        dataset="",
+        dataset_text="",
+        clients=0,
+        clients_text="",
+        rounds=0,
+        model="",
+        parameters=0,
     )
     return AuditResult(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         headline=headline,
-        scope=AuditScope(**nothing, clients=0, rounds=0, parameters=0),
+        scope=scope,
         exposures=[],
         findings=[],
         policy=PolicyRecord(name="", version="", lines=[]),

@@ -23,11 +23,14 @@ WORDS = frozenset(
         *("measure", "control", "adjacency", "mechanism", "accountant", "attack"),
     }
 )
+MADE = frozenset({"page"})  # of the other facts, for a reader
 LISTS = frozenset({"failing", "accepted", "known", "cells", "findings", "shown_by"})  # of ids
 
 
 def keep_facts(value: Any, key: str = "") -> Any:
     """Ids, outcomes, severities, numbers and words of a plain value; None of what is a sentence alone."""
+    if key in MADE:
+        return None
     if isinstance(value, Mapping):
         if key in LISTS:
             return sorted(value)

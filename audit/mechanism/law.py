@@ -270,7 +270,7 @@ class Law:
         )
 
     def _ask_directions(self) -> Iterator[Answer]:
-        """Whether there is a direction in which the noise is less than its numbers tell, and an update moves."""
+        """Whether in some direction the noise is less than that of one number, and an update moves it."""
         if not (self.looks_gaussian and self.promise.delta and self.tape.additive):
             return
         from scipy import stats
@@ -340,7 +340,7 @@ class Law:
             )
         elif self.name:
             yield find_nothing(
-                5, f"In {plural(len(wanted), 'direction')} the noise is as much as its numbers tell."
+                5, f"In {plural(len(wanted), 'direction')} the noise is as much as that of single numbers."
             )
 
     def _move_along(self, unit: Floats) -> float:

@@ -91,7 +91,9 @@ class Tape:
                 self.updates.pop(name, None)
         for kind, names in raised.items():
             shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-            yield note(1, f"It raises {kind}{said[kind]} on: {shown}. Whether a call fails tells of the update.")
+            yield note(
+                1, f"It raises {kind}{said[kind]} on: {shown}. Whether a call fails depends on the update."
+            )
 
     # 2 ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from fedaudit.reports.bound import Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Word
 from fedaudit.reports.page import Answer
-from fedaudit.reports.questions import Cell, Question, State, list_harms
+from fedaudit.reports.questions import Cell, Question, State, list_harms, name_cell
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 3  # of one answer
@@ -25,7 +25,7 @@ LAW = "This report informs an impact assessment (GDPR Article 35(7)); it is no l
 # Words of the pages, one line each; those that a run uses
 WORDS = {
     "At least": "people hit beyond luck, 95 % sure",
-    "At most": "the same from above, by the policy's attacks",
+    "At most": "no more are hit by the policy's attacks, 95 % sure",
     "Exposed": "hit because their data were in",
     "Clear": "limit known and tolerated by the policy",
     "Open": "neither exposed nor clear",
@@ -106,6 +106,9 @@ def _say_who_saw(result: AuditResult) -> str:
         seen.setdefault(party, []).append(f"{what[:1].lower()}{what[1:]}")
     if not seen:
         return "Not known: no message was recorded."
+    stated = (
+        "As its operator states, unconfirmed by messages: " if result.imported and result.imported.readers else ""
+    )
 
     def write(most: int) -> str:
         said = []
@@ -113,7 +116,7 @@ def _say_who_saw(result: AuditResult) -> str:
             once = [*dict.fromkeys(what)]
             more = f" and {fmt.plural(len(once) - most, 'other kind')}" if len(once) > most else ""
             said.append(f"{party}: {', '.join(once[:most])}{more}.")
-        return " ".join(said)
+        return f"{stated}{' '.join(said)}"
 
     return _fit(write, max(map(len, seen.values())))
 
@@ -163,8 +166,11 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     )
     if others:
         names = fmt.join_words([*dict.fromkeys(fmt.name_observer(q.observer) for q in others)])
-        unknown = sum(q.state is State.OPEN for q in others)
-        many = f"{fmt.sentence_case(quantify(unknown, len(others)))} questions about {names} are open."
+        unknown = [q for q in others if q.state is State.OPEN]
+        untestable = sum(q.is_untestable for q in unknown)
+        state = "cannot be tested here" if untestable == len(unknown) else "are open"
+        state += " or cannot be tested here" if 0 < untestable < len(unknown) else ""
+        many = f"{fmt.sentence_case(quantify(len(unknown), len(others)))} questions about {names} {state}."
         text = f"{text} {many if unknown else f'Questions about {names} are clear.'}"
     return f"{text or 'Not known: no question was asked.'} {_describe_conduct(ran, result)}".strip()
 
@@ -200,7 +206,8 @@ def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     who = f"{fmt.plural(len(fired), 'control')} on people who took no part raised a false alarm"
     who = who if fired else "No control on people who took no part raised a false alarm"
-    return f"{who}; so few controls leave a rate of {most} possible."
+    leave = "leaves" if len(tried) == 1 else "leave"
+    return f"{who}; {fmt.plural(len(tried), 'control')} {leave} a rate of {most} possible."
 
 
 def _describe_gaps(result: AuditResult) -> str:
@@ -224,12 +231,28 @@ def _describe_gaps(result: AuditResult) -> str:
         which = "for the rest" if none else f"for {quantify(rest, len(left))} of them"
         parts.append(f"{which} attacks were left out or saw too little")
 
-    def write(most: int) -> str:
-        names = list_harms(left).split(", ")
-        named = f"Open are {fmt.join_words(names[:most])}{' and others' if len(names) > most else ''}"
-        return f"{unread}{named}: {' and '.join(parts)}. Untested means unknown."
+    said = [_list_left(reader, result.cells) for reader in dict.fromkeys(map(_name_reader, left))]
 
-    return _fit(write, len(list_harms(left).split(", ")))
+    def write(most: int) -> str:
+        shown = "; ".join(said[:most]) + ("; others" if len(said) > most else "")
+        return f"{unread}Unanswered are {shown}: {' and '.join(parts)}. Untested means unknown."
+
+    return _fit(write, len(said))
+
+
+def _name_reader(cell: Cell) -> str:
+    """Who would do it: one of those who read messages, or clients against the model."""
+    if isinstance(cell, Question):
+        return fmt.name_observer(cell.observer)
+    return "absent clients" if name_cell(cell) == "dropout" else "malicious clients"
+
+
+def _list_left(reader: str, cells: Sequence[Cell]) -> str:
+    """What of a reader's questions has no answer: "of the server an exact record"."""
+    own = [c for c in cells if _name_reader(c) == reader]
+    left = [c for c in own if not c.is_answered]
+    what = "everything" if len(left) == len(own) > 1 else fmt.join_words(list_harms(left).split(", "))
+    return f"of {reader} {what}"
 
 
 def _describe_next(word: Word, left: Sequence[Cell]) -> str:
@@ -245,8 +268,11 @@ def _describe_next(word: Word, left: Sequence[Cell]) -> str:
         seconds = {c.next_attack: c.seconds for c in waiting}
         time = _estimate([*seconds.values()])
         about = f" (about {time} of one core)" if time else ""
-        many = quantify(len(waiting), len(left))
-        first += f" Attacks that were left out{about} bear on {many} missing answers."
+        first += f" Run the attacks that were left out{about}."
+        if stay := sum(isinstance(c, Question) and c.is_untestable for c in left):
+            first += (
+                f" {fmt.sentence_case(quantify(stay, len(left)))} missing answers need attacks that do not exist."
+            )
     elif left:
         first += " More time answers none of what is missing: it takes another attack, design or tool."
     if word in (Word.NOT_READY, Word.CANNOT_TELL):

@@ -38,6 +38,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     failing = [f.id for f in _list_failing(result, policy, terms)]
     left = list_open(result.cells, terms)
     word, rule = _choose_word(result, failing, left, terms)
+    forbidding = [*failing, *(c.id for c in list_exposed(result.cells, terms))]
     shown = list_risks(result)
     return DeploymentDecision(
         word=word,
@@ -45,7 +46,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         sentence=_name_judge(policy) + _write_sentence(rule, result, shown, failing, left, terms, policy),
         more=describe_more(left),
         risks=shown,
-        page=write_page(result, word, rule, shown, left, bar, _name_judge(policy)),
+        page=write_page(result, word, rule, shown, left, forbidding, _name_judge(policy)),
         bar=bar,
         failing=failing,
         accepted=dict(terms.accepted),

@@ -5,7 +5,7 @@ where a question is clear. No id, no rule and no key of a config stands here: ap
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fedaudit.attacks import stats
 from fedaudit.audit.verdict.answers import answer_signer, define_words
@@ -55,8 +55,8 @@ NOTES = {
 HEADS = {
     Harm.RECORD: "exact record",
     Harm.RECONSTRUCTION: "record rebuilt",
-    Harm.MEMBERSHIP: "who took part",
-    Harm.DIFFUSE: "likely part",
+    Harm.MEMBERSHIP: "training data",
+    Harm.DIFFUSE: "took part",
     Harm.ATTRIBUTE: "personal fact",
     Harm.CLIENT_FACT: "client fact",
     Harm.LINKAGE: "link to client",
@@ -70,10 +70,13 @@ def write_page(
     rule: str,
     risks: Sequence[Risk],
     left: Sequence[Cell],
-    bar: str,
+    forbidding: Collection[str],
     judge: str = "",
 ) -> Page:
-    """Both pages of an audit whose word, harms and missing answers are known; `judge` names another's policy."""
+    """Both pages of an audit whose word, harms and missing answers are known.
+
+    `forbidding` are ids of questions and findings that forbid a deployment; `judge` names another's policy.
+    """
     harms = [_write_harm(r, result) for r in risks]
     shown, rest = harms[:MOST_HARMS], harms[MOST_HARMS:]
     people = count_people(result, harms)
@@ -86,9 +89,9 @@ def write_page(
         summary=_summarise(harms),
         strip=[(s.value, severities.count(s)) for s in Severity if s in severities],
         more=f"and {len(rest):,} more, at most {rest[0].severity}" if rest else "",
-        bar=f"{judge}{_describe_bar(bar)}",
+        bar=f"{judge}{_name_forbidding(risks, forbidding)}",
         bounded=_list_clear(result)[: max(1, MOST_ROWS - len(shown))],
-        pictures=_choose_pictures(result),
+        pictures=_choose_pictures(result, risks),
         coverage=_count_states(result.cells),
         options=list_options(result, word, shown, people),
         recommendation=recommend_option(result, shown),
@@ -182,10 +185,13 @@ def _summarise(harms: Sequence[PageHarm]) -> str:
     return f"{fmt.plural(len(harms), 'harm')}{by}"
 
 
-def _describe_bar(bar: str) -> str:
-    if not bar:
+def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
+    """Which rows of page 1 forbid a deployment."""
+    rows = [str(n) for n, r in enumerate(risks[:MOST_HARMS], 1) if {r.finding, *r.also, *r.cells} & {*forbidding}]
+    if not rows:
         return ""
-    return f"{fmt.sentence_case(bar)}{'' if bar == Severity.CRITICAL else ' or worse'} forbids deployment."
+    one = len(rows) == 1
+    return f"Harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment."
 
 
 # --- rows of harms -----------------------------------------------------------------------------------
@@ -323,14 +329,13 @@ def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[Reader
 
 
 def _describe_exception(word: Word) -> str:
-    against = " against the policy" if word in (Word.NOT_READY, Word.CANNOT_TELL) else ""
-    return f"To deploy option 0{against}:"
+    return f"To deploy{' against the policy' if word in (Word.NOT_READY, Word.CANNOT_TELL) else ''}: option"
 
 
 # --- pictures ----------------------------------------------------------------------------------------
 
 
-def _choose_pictures(result: AuditResult) -> Strip | None:
+def _choose_pictures(result: AuditResult, risks: Sequence[Risk]) -> Strip | None:
     """The gallery of the worst attack whose people may be seen: them, what the attacker made, and a guess."""
     shown = {f.id: f.severity.rank for f in result.findings if f.severity.rank}
     found = [(n, g) for n, g in enumerate(result.galleries) if g.finding in shown and _find_row(g, ORIGINALS)]
@@ -344,12 +349,14 @@ def _choose_pictures(result: AuditResult) -> Strip | None:
     names = {"original": _find_row(gallery, ORIGINALS), "match" if is_match else "redrawn": made, "guess": guess}
     many = min(MOST_FACES, len(gallery.rows[made]))
     people = {1: "One person", 8: "Eight people"}.get(many, f"{many} people")
+    rows = [n for n, r in enumerate(risks[:MOST_HARMS], 1) if gallery.finding in {r.finding, *r.also}]
+    of = f"Harm {rows[0]}. " if rows else ""
     by = "the nearest image that the attacker owned" if is_match else "what the attacker made of messages"
     return Strip(
         title=f"{people}, and the attacker's best {'match' if is_match else 'drawing'}",
         gallery=number,
         rows={k: v for k, v in names.items() if v},
-        caption=f"{'Match' if is_match else 'Redrawn'}: {by}. Guess: the average of the class.",
+        caption=f"{of}{'Match' if is_match else 'Redrawn'}: {by}. Guess: the average of the class.",
     )
 
 

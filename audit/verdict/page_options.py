@@ -56,6 +56,8 @@ def list_options(result: AuditResult, word: Word, harms: Sequence[PageHarm], peo
         for letter, remedy in zip("AB", _list_remedies(result), strict=False):
             marks = [Mark(state="untested") for _ in harms]
             rows.append(PageOption(letter=letter, name="Not measured", what=remedy, marks=marks))
+    if word in (Word.NOT_READY, Word.CANNOT_TELL):
+        rows.append(PageOption(letter="–", name="Do not deploy", what="as this audit stands"))
     return rows
 
 

@@ -65,8 +65,8 @@ def test_every_report_is_there_and_says_the_headline(rebafl: tuple[AuditResult, 
     text = " ".join("".join(p.extract_text() for p in pages).split())
     assert result.title in text and "Who saw what" in text
     first, second = (" ".join(p.extract_text().split()) for p in pages[:2])
-    assert "What could happen" in first and "Decided by" in first  # the decision is on one page
-    assert "Who, how sure, and what is open" in second and "Appendices" in second
+    assert "What the audit showed" in first and "Decided by" in first  # the decision is on one page
+    assert "Ten questions a signer asks" in second and "Appendices" in second
     assert result.findings[0].method in (folder / "report.html").read_text()
 
 

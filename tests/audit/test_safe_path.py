@@ -11,9 +11,11 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from safetensors.numpy import save_file
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.execute import execute
@@ -70,6 +72,7 @@ COMMANDS = [
         "init new.yaml",
         "tools recorder plain --out new.py",
         "dp claims claims.yaml --out new.pdf",
+        "tools mechanism own_filter:make --like like.safetensors --clip 1 --epsilon 4",
         "tools guard inbox --truth truth/own.npz --key ../key.pem --log new.jsonl",
     )
 ]
@@ -88,6 +91,8 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written(run.path, method=None)
     (run.path / "own.yaml").write_text("attacks: [label_counts_from_update]\nworkers: 0\nreport: [json]\n")
     shutil.copy(ROOT / "configs" / "claims" / "local_noise.yaml", run.path / "claims.yaml")
+    (run.path / "own_filter.py").write_text("def make():\n    return lambda update: update\n")
+    save_file({"w": np.zeros(9)}, run.path / "like.safetensors")
     return run.path
 
 

@@ -19,7 +19,7 @@ from fedaudit.audit.attestation import earlier
 from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review
-from fedaudit.audit.verdict import decision, findings, policy
+from fedaudit.audit.verdict import decision, findings, page, policy
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
@@ -83,9 +83,14 @@ def reword_sentence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decision, "_describe_ready", lambda *_: "The same in other words.")
 
 
+def lay_out_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(page, "list_options", lambda *_: [])
+
+
 REWORDED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a title": reword_title,
     "a sentence": reword_sentence,
+    "a row of page 1": lay_out_anew,
 }
 
 

@@ -214,7 +214,7 @@ def test_the_foot_has_the_digits_of_audit_json(tmp_path: Path) -> None:
 
 def test_an_option_stops_a_harm_only_where_its_own_audit_is_clear() -> None:
     page = compared().verdict.page
-    base, good, bad, unfinished = page.options
+    base, good, bad, unfinished, *_ = page.options
     assert {m.state for m in base.marks} == {"left"} and {m.state for m in good.marks} == {"stopped"}
     states = {h.what: m.state for h, m in zip(page.harms, bad.marks, strict=True)}
     assert states.pop("Guesses who took part") == "left" and set(states.values()) == {"stopped"}

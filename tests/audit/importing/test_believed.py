@@ -20,14 +20,15 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.verdict.answers import answer_signer
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, to_line
 from fedaudit.fl.recording.recorder import MANIFEST, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Sending
+from fedaudit.reports.decision import Word
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.sections.behind import Behind
 from fedaudit.reports.sections.exposure import Exposure
 from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, TRUTH, brought, changed, check, config
 from tests.reports import sample
@@ -246,9 +247,10 @@ def test_where_it_is_said_who_saw_what_it_is_said_that_the_operator_states_it(
     (inbox / MANIFEST).write_text(f"{json.dumps(json.loads(header) | {'recorder': 'flower-client'})}\n{rest}")
     found = brought(tmp_path, None, inbox, sees=sees)[2]
     result = sample.result().model_copy(update={"imported": found})
-    for section in (Exposure(), Behind()):
-        text = str(section.build(result))
-        assert ("is stated by its operator" in text, "uplink: " in text) == (bool(sees),) * 2
+    text = str(Exposure().build(result))
+    assert ("is stated by its operator" in text, "uplink: " in text) == (bool(sees),) * 2
+    (who, *_) = answer_signer(result, Word.CANNOT_TELL, ())
+    assert who.answer.startswith("As its operator states") == bool(sees)
 
 
 @pytest.mark.parametrize(

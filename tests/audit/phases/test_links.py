@@ -115,7 +115,7 @@ def test_evidence_that_was_added_removed_or_edited_is_named(folder: Path) -> Non
 
 def test_a_verdict_that_was_edited_is_not_rendered(folder: Path) -> None:
     audit = folder / "run" / "audit.json"
-    audit.write_text(audit.read_text().replace('"open"', '"clear"'))
+    audit.write_text(audit.read_text().replace('"state": "open"', '"state": "clear"'))
     with pytest.raises(UserError, match=r"audit\.json is not what score wrote"):
         go(folder, ["report"])
 

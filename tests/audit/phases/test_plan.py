@@ -112,10 +112,7 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["run", str(path), "--out", str(out), "--workers", "0"])
     assert result.exit_code == 3, result.output  # it names no attack
-    assert (
-        "Cannot tell: too little is known. Nobody is known to be hit; 0 of 17 questions answered. "
-        "Required questions are open: " in result.stdout
-    )
+    assert "CANNOT TELL It could be all 36 people: 13 of 13 required answers are missing." in result.stdout
     assert f"report: {out}/report.json" in result.stdout
     # off a terminal a line a step
     done = [line for line in result.stderr.splitlines() if line.endswith(": done")]
