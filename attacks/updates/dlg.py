@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, squared_distance
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.idlg import IDLG, descend
 from fedaudit.fl.runtime.settings import settings
 

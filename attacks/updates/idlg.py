@@ -21,8 +21,8 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.count_evidence import blind_counts, exact_match
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels, squared_distance
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.evidence import Evidence, is_replay
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 from fedaudit.fl.runtime.settings import settings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.updates._inversion import UpdateInversion
+from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.updates import count_groups
