@@ -27,7 +27,7 @@ from fedaudit.audit.case.custom import (
     to_array,
 )
 from fedaudit.audit.case.messages import messages as messages_of
-from fedaudit.audit.case.networks import require_logits
+from fedaudit.audit.case.networks import require_outputs
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
@@ -42,6 +42,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.tables import Chart, Row, Table, describe_evidence
 
@@ -280,7 +281,7 @@ def _write_case(
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
     classes = count_outputs(model, shape)
-    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
+    require_outputs(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]), Classify())
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,

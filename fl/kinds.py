@@ -35,7 +35,6 @@ class Tells(StrEnum):
     CLIENTS = "examples of several clients"
 
 
-Task = Literal["classify", "lm"]  # a class for an example, or the next token after each of its tokens
 # What one example is, and what is predicted of it: a class; of `language` each next token of a text
 Modality = Literal["image", "text", "table", "language"]
 

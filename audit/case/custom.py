@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedaudit.audit.case import networks
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.networks import count_logits
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.recorded_network import RecordedNetwork
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
@@ -28,6 +28,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, adapt, state_of
 from fedaudit.fl.recording.recorder import Recorder
 from fedaudit.fl.runtime.errors import UserError, quote_error
+from fedaudit.fl.tasks.classify import Classify
 
 Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
 
@@ -203,7 +204,7 @@ def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
     if not net.state_dict():
         raise UserError("the model has no weights", hint="pass a network that was trained")
     try:
-        return count_logits(copy.deepcopy(net), torch.zeros((1, *shape)))
+        return networks.count_outputs(copy.deepcopy(net), torch.zeros((1, *shape)), Classify())
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise UserError(
             f"the model refuses a batch of shape {[1, *shape]}: {quote_error(error)}",

@@ -27,6 +27,7 @@ from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
@@ -88,7 +89,7 @@ class RecordedCase:
             mean=tuple(stated.mean),
             std=tuple(stated.std),
             about=stated.about or "The examples were stated by the federation's operator.",
-            predicts=read_task(self.subject.model, "subject.model") if self.subject.model else "classify",
+            task=read_task(self.subject.model, Classify(), "subject.model") if self.subject.model else Classify(),
         )
 
     @cached_property

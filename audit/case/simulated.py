@@ -85,7 +85,7 @@ class SimulatedCase:
         limits = federation.train_limit, federation.test_limit
         # hundreds of runs of a matrix are open together: they hold the same arrays
         data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
-        data = replace(data, predicts=read_task(federation.model, "federation.model"))
+        data = replace(data, task=read_task(federation.model, data.task, "federation.model"))
         return self._require_same("data", data, of_data)
 
     def _draw_subset(self) -> Data:

@@ -25,6 +25,7 @@ from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.tasks.text import Text
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
@@ -42,7 +43,7 @@ def check_fit(uploads: LatestUploads) -> CheckedStatement:
         why = "the network is not stated" if build is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
     net = build(data)
-    if data.predicts == "lm":
+    if isinstance(data.task, Text):
         return _fit_tokens(net, data.train.x, pairs)
     hits, n, guess, classes = 0, 0, 0, len(data.classes)
     named = np.zeros((classes, classes), np.int64)  # [stated, given by the model]

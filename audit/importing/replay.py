@@ -143,7 +143,7 @@ def _list_others(lab: Lab) -> Iterator[_Other]:
         yield _Other("no momentum", _with_settings(lab, momentum=0.0, lr=config.lr / (1 - config.momentum)))
     else:
         yield _Other("momentum 0.9 at a tenth of the rate", _with_settings(lab, momentum=0.9, lr=config.lr / 10))
-    if data.predicts == "classify":  # nearer ones, of two classes, are for the fit of models (model_fit.py)
+    if data.task.has_classes:  # nearer ones, of two classes, are for the fit of models (model_fit.py)
         train = dataclasses.replace(data.train, y=(data.train.y + 1) % len(data.classes))
         yield _Other("another order of classes", lab.holding(data=dataclasses.replace(data, train=train)))
     if data.modality in ("image", "table"):

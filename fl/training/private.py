@@ -265,6 +265,12 @@ def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale
 
 
 def _check(net: Net, method: TrainingHooks) -> None:
+    if not net.task.separable:
+        raise UserError(
+            f"dp_sgd clips each example's gradient, and the loss of {net.task!r} is no sum over examples",
+            hint="protect whole uploads with dp_gaussian, or train on another task: whether it happened in time",
+            key="protections",
+        )
     if has_batch_statistics(net):
         raise UserError(
             "dp_sgd cannot train a model with batch normalisation, where examples share statistics",

@@ -17,6 +17,7 @@ from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.models.tiny_gpt import TinyGPT
+from fedaudit.fl.tasks.text import Text
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o")]
 DIGITS = "0123456789"
@@ -65,7 +66,7 @@ class LanguageWorld:
     @cached_property
     def knowledge(self) -> Knowledge:
         arrays, shape = Arrays(x=self.auxiliary.x, y=self.auxiliary.y), (LENGTH,)
-        data = Data(train=arrays, test=arrays, classes=("0", "1"), schema=TOKENS, predicts="lm")
+        data = Data(train=arrays, test=arrays, classes=("0", "1"), schema=TOKENS, task=Text())
         return Knowledge(
             classes=CLASSES,
             image_shape=shape,  # type: ignore[arg-type]
