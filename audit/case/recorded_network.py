@@ -19,7 +19,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, count, initialise, state_of
 from fedaudit.fl.recording.recorder import carries_shared_model, read
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks.classify import Classify
+from fedaudit.fl.tasks._task import load_task
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class RecordedNetwork:
         subject = self.config.subject
         if subject.model is None:
             return None
-        shape, classes = tuple(subject.examples.shape), len(subject.examples.classes)
-        task = read_task(subject.model, Classify(), "subject.model")
-        return maker(self.config.locate_files(subject.model), shape, classes, task, "subject.model")
+        shape, width = tuple(subject.examples.shape), subject.examples.width
+        task = read_task(subject.model, load_task(subject.examples.task)(), "subject.model")
+        return maker(self.config.locate_files(subject.model), shape, width, task, "subject.model")
 
     @cached_property
     def make(self) -> Callable[[], Net] | None:

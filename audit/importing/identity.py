@@ -129,7 +129,7 @@ def _measure_losses(uploads: LatestUploads) -> tuple[list[int], NDArray[np.float
                 table[i, j] = graded[:, 0].sum() / max(1.0, graded[:, 2].sum())
                 continue
             logits = torch.from_numpy(net.logits(x)).double()
-            table[i, j] = float(torch.nn.functional.cross_entropy(logits, y))
+            table[i, j] = float(data.task.loss(logits, y))
     return clients, np.where(table < MOST_LOSS, table, MOST_LOSS)
 
 

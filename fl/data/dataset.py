@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.data.tokens import Canary, Tokens
-from fedaudit.fl.kinds import Modality
+from fedaudit.fl.kinds import Need
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.special_files import refuse_special
@@ -61,13 +61,25 @@ class Data:
         return tuple(self.train.x.shape[1:])
 
     @property
-    def modality(self) -> Modality:
-        """What one example is: an image [C, H, W], a text of tokens [T], or a row of a table [F]."""
-        if len(self.shape) == 3:
-            return "image"
-        if self.train.x.dtype.kind not in "iu":
-            return "table"
-        return "language" if isinstance(self.task, Text) else "text"
+    def is_text(self) -> bool:
+        """Whether examples are tokens."""
+        return self.train.x.dtype.kind in "iu"
+
+    @property
+    def gives(self) -> frozenset[Need]:
+        """What an attack may need of examples, and finds in these."""
+        is_text, is_language = self.is_text, isinstance(self.task, Text)
+        found: dict[Need, bool] = {
+            "classes": self.task.has_classes,
+            "groups": bool(self.groups),
+            "answers": not is_language,
+            "tokens": is_text,
+            "next tokens": is_language,
+            "numbers": not is_text,
+            "images": not is_text and len(self.shape) == 3,
+            "one scale": is_text or len(self.shape) > 1,
+        }
+        return frozenset(need for need, is_there in found.items() if is_there)
 
     @property
     def width(self) -> int:
@@ -81,7 +93,7 @@ class Data:
 
     def group(self, arrays: Arrays) -> NDArray[np.int64]:
         """[N] which group each example is of; all are of the first where labels make none."""
-        found = self.task.groups(arrays.y)
+        found = self.task.groups(arrays.y) if len(arrays) else None
         return np.zeros(len(arrays), np.int64) if found is None else found
 
 

@@ -5,6 +5,7 @@ assumes classes. Labels y are arrays whose first dimension is the examples.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ class Task(Plugin):
     words: ClassVar[str]  # what the network gives for an example
     separable: ClassVar[bool] = True  # the loss of a batch is the mean of a loss of each example by itself
     has_classes: ClassVar[bool] = False  # an example is of one class, whose name is in the data's `classes`
+    takes_names: ClassVar[bool] = True  # outputs have names: of classes or findings; numbers have none
     by_place: ClassVar[bool] = False  # the network answers for every place of an example, [n, width, *places]
 
     @abstractmethod
@@ -35,8 +37,8 @@ class Task(Plugin):
         """How many numbers the network gives for an example, or for each place of it."""
 
     def fits_names(self, y: Labels, names: int) -> bool:
-        """Whether so many names of classes fit the labels; numbers have none."""
-        return names in (0, self.width(y))
+        """Whether so many names of classes or findings fit the labels."""
+        return names in (0, self.width(y)) if self.takes_names else not names
 
     @abstractmethod
     def losses(self, out: Tensor, y: Tensor) -> Tensor:
@@ -63,6 +65,13 @@ class Task(Plugin):
         """The mean label of a batch by the gradient [width] of the last bias, and the mean of what the network
         answered; None where it tells nothing."""
         return None
+
+    @abstractmethod
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        """Wrong labels in the place of y [n, ...], by n draws from 0 to 2^64, that only memory can tell.
+
+        Draws decide alike whose label it is: the same draw and the same y give the same wrong one.
+        """
 
     def learn_scale(self, y: Labels) -> "Task":
         """The task with cuts and scale of labels that are public, [m, ...], where it takes any."""

@@ -4,6 +4,7 @@ y is int64 [n], from 0. With b the gradient of the last layer's bias, which is t
 less one-hot label, the shares of labels are mean softmax - b.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -47,6 +48,10 @@ class Classify(Task):
 
     def name_groups(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         return classes
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        moved = [(int(c) + 1 + draw % (classes - 1)) % classes for c, draw in zip(y, draws, strict=True)]
+        return np.array(moved, y.dtype)
 
     def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
         return out.softmax(1).mean(0) - bias

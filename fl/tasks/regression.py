@@ -5,6 +5,7 @@ and a score is 1 - |error| / spread, at least 0, by the deviation of public labe
 last bias, the mean label is mean output - b / 2.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,7 @@ DECILES = np.arange(1, 10) / 10
 
 class Regression(Task):
     title = "Regression"
+    takes_names = False
     words = "a number"
 
     @settings
@@ -56,6 +58,11 @@ class Regression(Task):
             return ()
         between = [f"{low} to {high}" for low, high in pairwise(cuts)]
         return (f"below {cuts[0]}", *between, f"from {cuts[-1]}")
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        """One to two spreads off, up or down."""
+        moves = [(1 + (draw >> 1) % 1000 / 1000) * (1 if draw & 1 else -1) for draw in draws]
+        return np.asarray(y + self.config.spread * np.array(moves), y.dtype)
 
     def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
         return out.mean(0) - bias / 2

@@ -5,6 +5,9 @@ logit for each class and place, [n, C, *places]. A score is Dice of what is not 
 the gradient of the last bias, the shares of classes over all places are mean softmax - b.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -33,6 +36,11 @@ class Segment(Task):
     def scores(self, out: Tensor, y: Tensor) -> Tensor:
         claimed, true = out.argmax(1).flatten(1), y.flatten(1)
         return measure_dice((claimed == true) & (true > 0), claimed > 0, true > 0)
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        """Every place's class moved by one number."""
+        moves = np.array([1 + draw % (classes - 1) for draw in draws], y.dtype)
+        return np.asarray((y + moves.reshape(-1, *(1 for _ in y.shape[1:]))) % classes, y.dtype)
 
     def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
         return out.softmax(1).transpose(0, 1).flatten(1).mean(1) - bias

@@ -4,6 +4,8 @@ y is 0 or 1, [n, L]; the network gives a logit for each finding. With b the grad
 of yes of each finding is mean sigmoid - L b.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -28,6 +30,12 @@ class Several(Task):
 
     def scores(self, out: Tensor, y: Tensor) -> Tensor:
         return ((out > 0) == (y > 0)).float().mean(1) * ~out.isnan().any(1)
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        bits = [[draw >> i & 1 for i in range(y.shape[1])] for draw in draws]
+        drawn = np.array(bits, y.dtype).reshape(y.shape)
+        same = (drawn == y).all(1)[:, None]
+        return np.where(same, 1 - y, drawn).astype(y.dtype)
 
     def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
         return out.sigmoid().mean(0) - len(bias) * bias

@@ -7,6 +7,8 @@ else is in the batch, so gradients by example are not gradients of the loss. A s
 so the gradient of the last bias is 0 and tells nothing.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from fedaudit.fl.tasks._task import Labels, Task
 
 class Survival(Task):
     title = "Survival"
+    takes_names = False
     words = "a risk"
     separable = False
 
@@ -44,6 +47,11 @@ class Survival(Task):
         pairs = (earlier | earlier.T).sum(1)
         found = (earlier * right).sum(1) + (earlier * right).sum(0)
         return torch.where(pairs > 0, found / pairs.clamp(min=1), 0.5)
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        """Seen at another time: between a tenth and ten times as late, at least twice or at most half."""
+        powers = [(0.3 + (draw >> 1) % 1000 / 1000 * 0.7) * (1 if draw & 1 else -1) for draw in draws]
+        return np.stack([y[:, 0] * 10.0 ** np.array(powers), np.ones(len(y))], 1).astype(y.dtype)
 
     def groups(self, y: Labels) -> NDArray[np.int64]:
         return y[:, 1].astype(np.int64)

@@ -4,6 +4,7 @@ What is wanted is the text itself, int64 [n, T], 0 where it ended; the network g
 vocabulary after each token but the last, [n, T - 1, V]. Data may say of which class a text is: groups then.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.tasks.classify import Classify
 
 
 class Text(Task):
@@ -44,6 +46,9 @@ class Text(Task):
         mask = y[:, 1:] != 0
         right = (out.argmax(-1) == y[:, 1:]) & mask
         return right.sum(1).float() / mask.sum(1).clamp(min=1)
+
+    def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
+        return Classify().mislabel(y, draws, classes)  # of the class of a text; what is wanted is the text
 
     def groups(self, y: Labels) -> NDArray[np.int64] | None:
         return y if y.ndim == 1 else None

@@ -83,6 +83,10 @@ class LanguageWorld:
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         return np.concatenate([self.clients[k].of_class(label) for k in self._behind(artifact)])
 
+    def find_members(self, artifact: str, label: int) -> Images:
+        found = self.members(artifact, label)
+        return Images(x=found, y=np.full(len(found), label))
+
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         return {k: 1000 * k + np.flatnonzero(self.clients[k].y == label) for k in self._behind(artifact)}
 
