@@ -32,7 +32,7 @@ from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
-from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.training.private import PrivateTraining, require_separable
 from fedaudit.fl.wire.protection import Protection
 
 T = TypeVar("T")
@@ -177,6 +177,7 @@ class SimulatedCase:
             return None
         if len(private) > 1:
             raise UserError("protections: two of them say how clients train", hint="keep one of them")
+        require_separable(self.data.task)
         if not is_bounded_by_training(self.method):
             raise UserError(
                 f"{private[0].title} does not bound what {self.method.card.title} sends: its clients use "

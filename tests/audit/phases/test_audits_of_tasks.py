@@ -83,3 +83,10 @@ def test_a_partition_by_class_refuses_findings_of_which_there_are_no_groups(tmp_
     unequal = configure(tmp_path, "several", federation=federation)
     with pytest.raises(UserError, match="deals examples out by groups of labels, and several has none"):
         execute(run, unequal, ["simulate"], lambda *_: None, skip_finished=True)
+
+
+def test_record_level_privacy_of_a_survival_is_refused_before_a_round(tmp_path: Path) -> None:
+    run, private = RunDir.create(tmp_path / "run"), [{"name": "dp_sgd"}]
+    config = configure(tmp_path, "survival", protections=private)
+    with pytest.raises(UserError, match="the loss of survival is no sum over examples"):
+        execute(run, config, ["simulate"], lambda *_: None, skip_finished=True)
