@@ -27,7 +27,7 @@ from fedaudit.audit.case.custom import (
     to_array,
 )
 from fedaudit.audit.case.messages import messages as messages_of
-from fedaudit.audit.case.networks import require_logits
+from fedaudit.audit.case.networks import require_outputs
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
@@ -42,6 +42,8 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.tables import Chart, Row, Table, describe_evidence
 
@@ -114,6 +116,7 @@ def attack(
     auxiliary: Any = None,
     messages: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
+    task: str = "",
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
     seed: int = 7,
@@ -125,14 +128,16 @@ def attack(
     Args:
         name: Of an attack (`fedaudit tools list attacks`), or module:Class.
         model: The network, with the weights that the adversary sees. It maps (x - mean) / std to logits.
-        members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1, labels from 0. With `messages`,
-            what each client holds: {"client-0": (x, y)}.
+        members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1 or rows [N, F], labels from 0 or
+            as the task has them. With `messages`, what each client holds: {"client-0": (x, y)}.
         nonmembers: (x, y) that nobody trained on; without them half of `auxiliary`.
         auxiliary: (x, y) that the adversary has, for attacks that need some.
         messages: What clients sent: {"client-0": {"local_prototypes": {"classes": ..., "features": ...}}}; for an
             attack on prototypes {"client-0": {label: features}} will do, and for a single kind its arrays.
             Without them the model itself was released.
         training: How it was trained, for shadow models and planted leaks: local_epochs, batch_size, lr, ...
+        task: What the model gives, a file of fl/tasks/: several, regression, survival, ...; what y allows by
+            default, and survival only where it is said.
         mean: Of each channel.
         std: Of each channel.
         seed: Of all draws.
@@ -149,9 +154,11 @@ def attack(
         'auc'
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
-    held = _read_members(members, messages)
-    shape = next(iter(held.values())).x.shape[1:] if held else None
-    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card)
+    held = _read_members(members, messages, task)
+    first = next(iter(held.values()), None)
+    shape = first.x.shape[1:] if first else None
+    wanted = _find_task(task, first)
+    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card, wanted)
     with tempfile.TemporaryDirectory() as folder:
         case = _write_case(
             Path(folder),
@@ -159,6 +166,7 @@ def attack(
             holdings,
             messages or {},
             chosen,
+            wanted,
             training=training,
             mean=mean,
             std=std,
@@ -216,17 +224,26 @@ def invert(
     named = gradient if isinstance(gradient, Mapping) else _name_arrays(model, gradient)
     messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
     wanted = tuple(int(n) for n in shape)
-    truth = {} if images is None else {0: make_examples("images", images, wanted)}
+    truth = {} if images is None else {0: make_examples("images", images, wanted, task="classify")}
     if truth and auxiliary is None:
         raise UserError(
             "a reconstruction is measured among images of others, and there are none",
             hint="auxiliary=(x, y), of the same kind",
         )
-    holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
+    holdings = _hold(truth, None, auxiliary, wanted, chosen.card, Classify())
     training = {"local_epochs": 1, "batch_size": number} if training is None else training
     with tempfile.TemporaryDirectory() as folder:
         case = _write_case(
-            Path(folder), model, holdings, messages, chosen, training=training, mean=mean, std=std, seed=seed
+            Path(folder),
+            model,
+            holdings,
+            messages,
+            chosen,
+            Classify(),
+            training=training,
+            mean=mean,
+            std=std,
+            seed=seed,
         )
         claim = _claim(chosen, attack, case)
         result = _measure(chosen, attack, case, 0, NO_REPLAYS) if truth else None
@@ -270,6 +287,7 @@ def _write_case(
     holdings: CustomHoldings,
     messages: Mapping[str, Any],
     chosen: Attack,
+    task: Task,
     *,
     training: Mapping[str, Any] | None,
     mean: Sequence[float],
@@ -279,13 +297,16 @@ def _write_case(
     sent = {_read_client(k): _read_payloads(given, chosen) for k, given in messages.items()}
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
-    classes = count_outputs(model, shape)
-    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
+    width = count_outputs(model, shape, task)
+    least = 2 if task.has_classes or task.by_place else 1
+    require_outputs(width, max([least, *(task.width(part.y) for part in groups if len(part))]), task)
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
         "examples": {
-            "classes": [str(c) for c in range(classes)],
+            "classes": [str(c) for c in range(width)] if task.takes_names else [],
+            "task": repr(task),
+            "are": "table" if len(shape) == 1 else None,
             "shape": list(shape),
             "mean": list(mean),
             "std": list(std),
@@ -298,13 +319,19 @@ def _write_case(
 
 
 def _hold(
-    members: Mapping[int, Arrays], nonmembers: Any, auxiliary: Any, shape: tuple[int, ...] | None, card: Card
+    members: Mapping[int, Arrays],
+    nonmembers: Any,
+    auxiliary: Any,
+    shape: tuple[int, ...] | None,
+    card: Card,
+    task: Task,
 ) -> CustomHoldings:
     """Who has what; without non-members every second of the auxiliary examples is none."""
     if shape is None:
         raise UserError("there are no examples to measure the attack on", hint="members=(x, y)")
-    known = make_examples("auxiliary", auxiliary, shape)
-    others = make_examples("nonmembers", nonmembers, shape)
+    first = next(iter(members.values()), None)
+    known = make_examples("auxiliary", auxiliary, shape, first, repr(task))
+    others = make_examples("nonmembers", nonmembers, shape, first, repr(task))
     if nonmembers is None and len(known):
         others, known = known.take(np.arange(0, len(known), 2)), known.take(np.arange(1, len(known), 2))
     if "auxiliary_data" in card.threat.knows and not len(known):
@@ -313,11 +340,11 @@ def _hold(
             hint="auxiliary=(x, y), of the same kind and of nobody that trained the model",
         )
     if card.aim is Aim.MEMBERSHIP and members:
-        _refuse_unmeasurable(np.concatenate([part.y for part in members.values()]), others.y)
+        _refuse_unmeasurable(np.concatenate([part.y for part in members.values()]), others.y, task)
     return CustomHoldings(members=members, nonmembers=others, auxiliary=known)
 
 
-def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) -> None:
+def _refuse_unmeasurable(members: NDArray[Any], others: NDArray[Any], task: Task) -> None:
     """Raise UserError where no member, by its label, has somebody of its class beside it who trained nothing."""
     for name, y in (("members", members), ("nonmembers", others)):
         if len(y) < 2:
@@ -325,19 +352,28 @@ def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) 
                 f"there {'is one of' if len(y) else 'are no'} {name}, and membership is measured on two or more",
                 hint="members=(x, y) that it was trained on, nonmembers=(x, y) that nobody trained on",
             )
-    if not np.intersect1d(members, others).size:
+    if task.has_classes and not np.intersect1d(members, others).size:
         raise UserError(
             "members and nonmembers have no class in common, and are compared class by class",
             hint="nonmembers=(x, y) of the same kind as members",
         )
 
 
-def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int, Arrays]:
+def _find_task(name: str, members: Arrays | None) -> Task:
+    """As it is said, or what labels of members allow."""
+    found: Task = load_task(name, "task")() if name else Classify()
+    return found if name or members is None else choose_task(members.y, members.x.shape[1:])
+
+
+def _read_members(members: Any, messages: Mapping[str, Any] | None, task: str) -> dict[int, Arrays]:
     if members is None:
         return {}
     if not isinstance(members, Mapping):
         members = {"client-0": members}
-    held = {_read_client(name): make_examples(f"members[{name!r}]", given) for name, given in members.items()}
+    held = {
+        _read_client(name): make_examples(f"members[{name!r}]", given, task=task)
+        for name, given in members.items()
+    }
     if len({part.x.shape[1:] for part in held.values()}) > 1:
         raise UserError("members of different clients have different shapes", hint="give them alike")
     if messages and (unknown := set(held) - {_read_client(name) for name in messages}):

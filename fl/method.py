@@ -31,6 +31,7 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.rehearsal import Job
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, is_of_network
 from fedaudit.fl.wire.protection import Message, Payload
@@ -53,6 +54,7 @@ class Card:
     collects: bool = True  # a round's replies come together, so that clients can collude on them
     needs_sgd: bool = False  # reads gradients off the length of SGD's steps
     folds_adapters: bool = False  # the server adds adapters to the weights below them
+    needs: Literal["", "classes"] = ""  # of the task; "classes": each example is of one class
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
@@ -60,6 +62,16 @@ class Card:
     def trained(self) -> Kind:
         """What a client's trained weights are sent as."""
         return Kind.ADAPTER if Kind.ADAPTER in self.uplink else Kind.LOCAL_MODEL
+
+
+def require_task(card: Card, task: Task) -> None:
+    """Raise UserError where a method means nothing for what is wanted of the network."""
+    if card.needs == "classes" and not task.has_classes:
+        raise UserError(
+            f"{card.title} is made for classes, and the task of the data is {task!r}: {task.words}",
+            hint="choose fedavg, or another method whose card needs no classes",
+            key="method",
+        )
 
 
 class Method(Plugin):
@@ -124,6 +136,7 @@ class RoundMethod(Method):
 
     def open(self, federation: Federation) -> None:
         """Before the first round: check the settings, and tell server and workers of the model."""
+        require_task(self.card, federation.public.task)
         kind = getattr(self.config, "optimiser", "sgd")
         if kind != "sgd" and self.card.needs_sgd:
             raise UserError(
@@ -234,7 +247,7 @@ class RoundMethod(Method):
 
     @is_of_network
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
+        """Mean loss of a batch, x, y [b, ...]; a pure function. `net.weights` are the current weights."""
         return net.loss(x, y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:

@@ -88,8 +88,9 @@ class Backdoors(Adversary):
 
     def data(self, client: Client) -> Client:
         is_text = client.x.dim() == 2 and not client.x.is_floating_point()
-        if client.net.task == "lm" or not (is_text or (client.x.dim() == 4 and client.x.is_floating_point())):
-            what = "a model of the next token has no class" if client.net.task == "lm" else "an example here"
+        task = client.net.task
+        if not task.has_classes or not (is_text or (client.x.dim() == 4 and client.x.is_floating_point())):
+            what = "an example here" if task.has_classes else f"a model of {task.words} has no class"
             raise UserError(
                 f"{self.card.title} puts a trigger into images or texts of a class; {what} of shape "
                 f"{list(client.x.shape[1:])}",

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedaudit.audit.case import networks
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.networks import count_logits
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.recorded_network import RecordedNetwork
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
@@ -28,6 +28,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, adapt, state_of
 from fedaudit.fl.recording.recorder import Recorder
 from fedaudit.fl.runtime.errors import UserError, quote_error
+from fedaudit.fl.tasks._task import Task, choose_task, load_task
 
 Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
 
@@ -86,6 +87,7 @@ class CustomCase(RecordedCase):
             classes=tuple(stated.classes),
             mean=tuple(stated.mean),
             std=tuple(stated.std),
+            task=load_task(stated.task)().learn_scale(every.y[self.examples.reference]),
         )
 
     @cached_property
@@ -102,13 +104,13 @@ class CustomNetwork(RecordedNetwork):
 
     @cached_property
     def make(self) -> "partial[Net]":
-        return partial(redraw, self.net)
+        return partial(redraw, self.net, load_task(self.config.subject.examples.task)())
 
     def initial(self) -> State:
         return state_of(adapt(self.net))
 
 
-def redraw(net: nn.Module) -> Net:
+def redraw(net: nn.Module, task: Task | None = None) -> Net:
     """A copy with weights drawn anew: by a layer's own `reset_parameters`, or its numbers in another order.
 
     Layers that are frozen beside others that train stay as they are: everybody has them.
@@ -126,7 +128,9 @@ def redraw(net: nn.Module) -> Net:
         with torch.no_grad():
             for p in own:
                 p.copy_(p.flatten()[torch.randperm(p.numel())].reshape(p.shape))
-    return adapt(made)
+    found = adapt(made)
+    found.task = task or found.task
+    return found
 
 
 def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messages: Messages) -> None:
@@ -147,13 +151,17 @@ def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messag
     recorder.manifest.close()
 
 
-def make_examples(name: str, given: Any, shape: tuple[int, ...] | None = None) -> Arrays:
+def make_examples(
+    name: str, given: Any, shape: tuple[int, ...] | None = None, like: Arrays | None = None, task: str = ""
+) -> Arrays:
     """Examples given as (x, y), arrays or tensors. Raises UserError that names what is wrong.
 
-    Images are [N, C, H, W] from 0 to 1; labels are whole numbers [N] from 0. None: no examples of `shape`.
+    Images are [N, C, H, W] from 0 to 1, other examples numbers of any shape; labels are as `task` has them, or as
+    their shape allows. None: no examples of `shape`, with labels of the shape of those `like` them.
     """
     if given is None:
-        return Arrays(x=np.zeros((0, *(shape or (1, 1, 1))), np.float32), y=np.zeros(0, np.int64))
+        labels = np.zeros(0, np.int64) if like is None else like.y[:0]
+        return Arrays(x=np.zeros((0, *(shape or (1, 1, 1))), np.float32), y=labels)
     try:
         x, y = (to_array(values) for values in given)
     except (TypeError, ValueError) as error:
@@ -161,27 +169,26 @@ def make_examples(name: str, given: Any, shape: tuple[int, ...] | None = None) -
     if x.dtype == np.uint8:
         x = x / np.float32(255)
     problem = ""
-    if x.ndim != 4 or x.dtype.kind != "f":
+    if x.ndim < 2 or x.dtype.kind != "f":
         problem = f"are {x.dtype} {list(x.shape)}"
     elif not np.isfinite(x).all():
         problem = f"hold {int((~np.isfinite(x)).sum()):,} numbers that are NaN or infinite"
-    elif x.size and (x.min() < 0 or x.max() > 1):
+    elif x.ndim == 4 and x.size and (x.min() < 0 or x.max() > 1):
         problem = f"go from {x.min():g} to {x.max():g}"
     if problem:
         raise UserError(
             f"{name}: examples {problem}",
-            hint="give images [N, channels, height, width] from 0 to 1; mean= and std= say what the model sees",
+            hint="give images [N, channels, height, width] from 0 to 1, or rows [N, columns]; mean= and std= say "
+            "what the model sees",
         )
     if shape is not None and x.shape[1:] != shape:
         raise UserError(
             f"{name}: examples are {list(x.shape[1:])}, and members {list(shape)}", hint="give them alike"
         )
-    if y.shape != (len(x),) or y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
-        least = f", from {y.min()}" if y.dtype.kind in "iu" and len(y) else ""
-        raise UserError(
-            f"{name}: labels are {y.dtype} {list(y.shape)}{least}", hint=f"{len(x):,} whole numbers from 0"
-        )
-    return Arrays(x=x.astype(np.float32), y=y.astype(np.int64))
+    wanted: Task = load_task(task)() if task else choose_task(y, x.shape[1:])
+    if wrong := wanted.misfit(y, len(x)):
+        raise UserError(f"{name}: labels are {wrong}", hint=f"the task is {wanted!r}: {wanted.words}")
+    return Arrays(x=x.astype(np.float32), y=y.astype(np.float32 if y.dtype.kind == "f" else np.int64))
 
 
 def to_array(values: Any) -> NDArray[Any]:
@@ -192,7 +199,7 @@ def to_array(values: Any) -> NDArray[Any]:
     return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
 
 
-def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
+def count_outputs(net: nn.Module, shape: tuple[int, ...], task: Task) -> int:
     """How many logits the network gives for an example of this shape. Raises UserError where it gives none."""
     if not isinstance(net, nn.Module) or isinstance(net, torch.jit.ScriptModule):
         what = "compiled by TorchScript" if isinstance(net, nn.Module) else f"a {type(net).__name__}"
@@ -203,9 +210,10 @@ def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
     if not net.state_dict():
         raise UserError("the model has no weights", hint="pass a network that was trained")
     try:
-        return count_logits(copy.deepcopy(net), torch.zeros((1, *shape)))
+        return networks.count_outputs(copy.deepcopy(net), torch.zeros((1, *shape)), task)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise UserError(
             f"the model refuses a batch of shape {[1, *shape]}: {quote_error(error)}",
-            hint="it takes images [N, channels, height, width] and gives logits [N, classes]",
+            hint="it takes examples as they are given, such as images [N, channels, height, width], and gives "
+            "logits [N, classes]",
         ) from error

@@ -54,8 +54,8 @@ class Forecast:
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
-        unfit = f"it says nothing of {case.data.modality} data"
-        reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
+        gives = choice.scene.gives
+        reasons |= {k: why for k, card in choice.cards.items() if (why := card.explain_unfit(gives))}
         policy = load_policy(config.locate_policy())
         asked = [*plan_questions(choice, policy), *read_attackers(config).plan_questions(policy.demands)]
         yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
@@ -92,9 +92,7 @@ class Forecast:
         plants = correct_controls(choice.setup, planting)
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
-        others |= {
-            n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
-        }
+        others |= {n: c.explain_unfit(gives) for n, c in choice.others.items() if not others[n]}
         unlisted = "it is not among the attacks of this audit"
         left = {n: choice.left.get(n, unlisted) for n, why in others.items() if not why}
         yield from _list_rows("attacks that apply and are left out", left)

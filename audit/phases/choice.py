@@ -84,7 +84,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
         scene = Scene(
             traffic=traffic.protected,
             rounds=_plan_rounds(traffic.protected, record, int(getattr(case.training, "rounds", 1))),
-            modality=case.data.modality,
+            gives=case.data.gives,
             clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
             fewest=min((len(rows) for rows in case.examples.parts.values() if len(rows)), default=None),
             are_persons=config.system.clients == "persons",
@@ -140,7 +140,7 @@ def _choose_fitting(
 ) -> tuple[tuple[AttackSpec, ...], dict[str, str]]:
     """Those that apply and fit, and of those that apply and do not fit why, by name."""
     applicable = {
-        n: c for n, c in known.items() if scene.modality in c.modality and not scene.traffic.missing(c, title)
+        n: c for n, c in known.items() if not c.explain_unfit(scene.gives) and not scene.traffic.missing(c, title)
     }
     policy = load_policy("default")
     questions = list_questions(scene, policy.demands)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.models._images import channels
+from fedaudit.fl.models._images import flatten
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -29,13 +29,12 @@ class MLP(Net):
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)
-        channels("mlp", shape)
         widths = [prod(shape), *(config or self.Config()).hidden]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.head = nn.Linear(widths[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
-        h: Any = x.flatten(1)
+        h: Any = flatten("mlp", x)
         for layer in self.layers:
             h = relu(layer(h))
         out: Tensor = h

@@ -47,9 +47,9 @@ DATA = {  # what is brought: (arrays, a phrase of the sentence, a phrase of the 
     "a hyperspectral image": ({"x": RNG.random((N, 12, 8, 8), dtype=np.float32)}, "12 channels", "layout: chw"),
     "bytes as floats": ({"x": GREY * 255}, "values from", "divide x_train by 255"),
     "not a number": ({"x": GREY * np.nan}, "NaN", ""),
-    "a table": ({"x": RNG.random((N, 20))}, "tabular data are not supported", "bar codes"),
+    "a table with holes": ({"x": np.full((N, 20), np.nan)}, "NaN", "fill in what is missing"),
     "raw text": ({"x": np.array(["a word"] * N)}, "raw text is not supported", "number"),
-    "regression": ({"y": RNG.random(N)}, "regression is not supported", "cut the numbers into classes"),
+    "times and events": ({"y": RNG.random((N, 2))}, "times and events, or two numbers", "task: survival"),
     "one-hot labels": ({"y": np.eye(3)[LABELS]}, "a column a class", "y_train.argmax(1)"),
     "labels from 1 beyond the names": (
         {"y": LABELS + 1, "classes": np.array(["a", "b", "c"])},
@@ -256,7 +256,7 @@ class Odd(torch.nn.Module):
         ("(12, 32, 32, 3)", "float32", "0.5", "int64", "images of 32 channels"),
         ("(12, 1, 8, 8)", "float32", "200", "int64", "from 200 to 200"),
         ("(12, 1, 8, 8)", "float64", "0.5", "int64", "float64"),
-        ("(12, 20)", "float32", "0.5", "int64", "a table"),
+        ("(12, 20)", "float32", "np.nan", "int64", "NaN or infinite in places"),
         ("(12, 1, 8, 8)", "float32", "0.5", "float64", "train.y is float64"),
     ],
 )

@@ -30,7 +30,7 @@ from fedaudit.audit.verdict.scene import Scene
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.verdict.scenes import CARDS, DEMANDS
+from tests.audit.verdict.scenes import CARDS, DEMANDS, IMAGES
 
 FEDERATION = {"dataset": "digits", "clients": 4}
 
@@ -105,7 +105,7 @@ def make_traffic(*uploads: Kind) -> ObservedTraffic:
 
 def credit(traffic: ObservedTraffic) -> tuple[dict[str, list[Credit]], dict[str, float]]:
     """What every attack asks of such traffic, and what it costs."""
-    scene = Scene(traffic=traffic, rounds={}, modality="image")
+    scene = Scene(traffic=traffic, rounds={}, gives=IMAGES)
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
     return give_credits(cards, list_questions(scene, DEMANDS), scene), {
         n: estimate_seconds(c.effort, DIGITS) for n, c in cards.items()
