@@ -18,14 +18,8 @@ from fedaudit.attacks.attack import Attack, Card
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.audit.case.custom import (
-    CustomCase,
-    CustomHoldings,
-    count_outputs,
-    make_examples,
-    record_messages,
-    to_array,
-)
+from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, record_messages
+from fedaudit.audit.case.given import Names, make_examples, number_class, prepare_network, to_array
 from fedaudit.audit.case.messages import messages as messages_of
 from fedaudit.audit.case.networks import require_logits
 from fedaudit.audit.case.plugins import build_plugin
@@ -48,7 +42,7 @@ from fedaudit.tables import Chart, Row, Table, describe_evidence
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-WHOSE = "give a pair (x, y), or what each client has: {'client-0': ..., 'client-1': ...}"
+PROBED = 64  # examples that a network is tried on
 IMAGE_WIDTH = 64  # pixels in a notebook
 REPLAY, NO_REPLAYS = Replay(), Replay(update_groups=0, clients=0)
 
@@ -113,6 +107,7 @@ def attack(
     nonmembers: Any = None,
     auxiliary: Any = None,
     messages: Mapping[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
     training: Mapping[str, Any] | None = None,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
@@ -124,14 +119,18 @@ def attack(
 
     Args:
         name: Of an attack (`fedaudit tools list attacks`), or module:Class.
-        model: The network, with the weights that the adversary sees. It maps (x - mean) / std to logits.
-        members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1, labels from 0. With `messages`,
-            what each client holds: {"client-0": (x, y)}.
+        model: The network, with the weights that the adversary sees, of any type of numbers. It maps
+            (x - mean) / std to logits: alone, as `logits` of what it gives, or as its only output [N, classes];
+            one logit is that of class 1 of two.
+        members: (x, y) that it was trained on, or a Dataset or DataLoader of such pairs: images [N, C, H, W] from
+            0 to 1 or rows [N, columns], labels from 0 or names of `classes`. With `messages`, what each client
+            holds: {"Alice": (x, y)}.
         nonmembers: (x, y) that nobody trained on; without them half of `auxiliary`.
         auxiliary: (x, y) that the adversary has, for attacks that need some.
-        messages: What clients sent: {"client-0": {"local_prototypes": {"classes": ..., "features": ...}}}; for an
-            attack on prototypes {"client-0": {label: features}} will do, and for a single kind its arrays.
+        messages: What clients sent: {"Alice": {"local_prototypes": {"classes": ..., "features": ...}}}; for an
+            attack on prototypes {"Alice": {label: features}} will do, and for a single kind its arrays.
             Without them the model itself was released.
+        classes: Their names, in the order of the logits, where labels are names.
         training: How it was trained, for shadow models and planted leaks: local_epochs, batch_size, lr, ...
         mean: Of each channel.
         std: Of each channel.
@@ -149,20 +148,16 @@ def attack(
         'auc'
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
-    held = _read_members(members, messages)
+    if members is not None and not isinstance(members, Mapping):
+        members = {"client-0": members}
+    numbers = _number_clients(messages or {}, members or {})
+    held = _read_members(members or {}, numbers, classes)
     shape = next(iter(held.values())).x.shape[1:] if held else None
-    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card)
+    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card, classes)
+    sent = {numbers[who]: _read_payloads(given, chosen, classes) for who, given in (messages or {}).items()}
     with tempfile.TemporaryDirectory() as folder:
         case = _write_case(
-            Path(folder),
-            model,
-            holdings,
-            messages or {},
-            chosen,
-            training=training,
-            mean=mean,
-            std=std,
-            seed=seed,
+            Path(folder), model, holdings, sent, classes=classes, training=training, mean=mean, std=std, seed=seed
         )
         return _measure(chosen, name, case, workers)
 
@@ -214,7 +209,7 @@ def invert(
     settings = {"most_recorded": number} | settings
     chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
     named = gradient if isinstance(gradient, Mapping) else _name_arrays(model, gradient)
-    messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
+    sent = {0: _read_payloads({kind: named, "num_examples": {"count": np.array(number)}}, chosen)}
     wanted = tuple(int(n) for n in shape)
     truth = {} if images is None else {0: make_examples("images", images, wanted)}
     if truth and auxiliary is None:
@@ -225,9 +220,7 @@ def invert(
     holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
     training = {"local_epochs": 1, "batch_size": number} if training is None else training
     with tempfile.TemporaryDirectory() as folder:
-        case = _write_case(
-            Path(folder), model, holdings, messages, chosen, training=training, mean=mean, std=std, seed=seed
-        )
+        case = _write_case(Path(folder), model, holdings, sent, training=training, mean=mean, std=std, seed=seed)
         claim = _claim(chosen, attack, case)
         result = _measure(chosen, attack, case, 0, NO_REPLAYS) if truth else None
     drawn, labels = np.asarray(claim["images"]), np.asarray(claim["label"], np.int64)
@@ -268,43 +261,50 @@ def _write_case(
     folder: Path,
     model: "nn.Module",
     holdings: CustomHoldings,
-    messages: Mapping[str, Any],
-    chosen: Attack,
+    sent: Messages,
     *,
+    classes: Names | None = None,
     training: Mapping[str, Any] | None,
     mean: Sequence[float],
     std: Sequence[float],
     seed: int,
 ) -> CustomCase:
-    sent = {_read_client(k): _read_payloads(given, chosen) for k, given in messages.items()}
-    shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
-    classes = count_outputs(model, shape)
-    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
+    known = max([2, len(classes or ()), *(int(part.y.max()) + 1 for part in groups if len(part))])
+    some = np.concatenate([part.x[:PROBED] for part in groups])
+    net, logits = prepare_network(
+        model, some if len(some) else np.zeros((1, *holdings.auxiliary.x.shape[1:]), np.float32), known
+    )
+    require_logits(logits, known)
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
         "examples": {
-            "classes": [str(c) for c in range(classes)],
-            "shape": list(shape),
+            "classes": [*(classes or ()), *map(str, range(len(classes or ()), logits))],
+            "shape": list(holdings.auxiliary.x.shape[1:]),
             "mean": list(mean),
             "std": list(std),
         },
         "method": None if training is None else {"name": "fedavg", **training},
     }
     config = make_config({"case": "recorded", "seed": seed, "subject": subject}).require_recorded()
-    record_messages(folder, model, list(holdings.members), sent)
-    return CustomCase(config, folder, None, None, model, holdings.join())
+    record_messages(folder, net, list(holdings.members), sent)
+    return CustomCase(config, folder, None, None, net, holdings.join())
 
 
 def _hold(
-    members: Mapping[int, Arrays], nonmembers: Any, auxiliary: Any, shape: tuple[int, ...] | None, card: Card
+    members: Mapping[int, Arrays],
+    nonmembers: Any,
+    auxiliary: Any,
+    shape: tuple[int, ...] | None,
+    card: Card,
+    classes: Names | None = None,
 ) -> CustomHoldings:
     """Who has what; without non-members every second of the auxiliary examples is none."""
     if shape is None:
         raise UserError("there are no examples to measure the attack on", hint="members=(x, y)")
-    known = make_examples("auxiliary", auxiliary, shape)
-    others = make_examples("nonmembers", nonmembers, shape)
+    known = make_examples("auxiliary", auxiliary, shape, classes)
+    others = make_examples("nonmembers", nonmembers, shape, classes)
     if nonmembers is None and len(known):
         others, known = known.take(np.arange(0, len(known), 2)), known.take(np.arange(1, len(known), 2))
     if "auxiliary_data" in card.threat.knows and not len(known):
@@ -332,37 +332,38 @@ def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) 
         )
 
 
-def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int, Arrays]:
-    if members is None:
-        return {}
-    if not isinstance(members, Mapping):
-        members = {"client-0": members}
-    held = {_read_client(name): make_examples(f"members[{name!r}]", given) for name, given in members.items()}
+def _read_members(
+    given: Mapping[str, Any], numbers: Mapping[str, int], classes: Names | None
+) -> dict[int, Arrays]:
+    whose = "members" if len(given) == 1 else "members[{!r}]"
+    held = {numbers[who]: make_examples(whose.format(who), part, classes=classes) for who, part in given.items()}
     if len({part.x.shape[1:] for part in held.values()}) > 1:
         raise UserError("members of different clients have different shapes", hint="give them alike")
-    if messages and (unknown := set(held) - {_read_client(name) for name in messages}):
-        raise UserError(
-            f"members of client-{min(unknown)}, who sent no message", hint="name it in messages, or leave it out"
-        )
     return held
 
 
-def _read_client(name: str) -> int:
-    number = str(name).removeprefix("client").lstrip("-/")
-    if not number.isdecimal():
-        raise UserError(f"{name!r:.60} is no client", hint=WHOSE)
-    return int(number)
+def _number_clients(messages: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, int]:
+    """Name -> number: that of "client-3", or in the order in which clients of other names are given."""
+    if messages and (unknown := [name for name in members if name not in messages]):
+        raise UserError(
+            f"members of {unknown[0]!r:.60}, who sent no message", hint="name it in messages, or leave it out"
+        )
+    names = list(dict.fromkeys([*messages, *members]))
+    stated = [str(name).removeprefix("client").lstrip("-/") for name in names]
+    if all(number.isdecimal() for number in stated):
+        return dict(zip(names, map(int, stated), strict=True))
+    return {name: i for i, name in enumerate(names)}
 
 
-def _read_payloads(given: Any, chosen: Attack) -> dict[Kind, dict[str, "Tensor"]]:
+def _read_payloads(given: Any, chosen: Attack, classes: Names | None = None) -> dict[Kind, dict[str, "Tensor"]]:
     """What one client sends, by kind, in the shorthand of attack() or written out."""
     if isinstance(given, Mapping) and given and all(name in set(Kind) for name in given):
         return {Kind(kind): _to_tensors(kind, arrays) for kind, arrays in given.items()}
     read = chosen.card.requires[0] if chosen.card.requires else None
     if read is Kind.LOCAL_PROTOTYPES and isinstance(given, Mapping) and not set(given) & set(read.arrays):
-        labels = sorted(int(label) for label in given)
-        features = np.stack([np.asarray(to_array(given[label]), np.float32) for label in labels])
-        given = {"classes": np.array(labels, np.int64), "features": features}
+        rows = sorted((number_class(label, classes), label) for label in given)
+        features = np.stack([np.asarray(to_array(given[label]), np.float32) for _, label in rows])
+        given = {"classes": np.array([c for c, _ in rows], np.int64), "features": features}
     if read is None or not isinstance(given, Mapping):
         raise UserError(
             "a message is no mapping of kinds to arrays",

@@ -22,6 +22,8 @@ from fedaudit.fl.runtime.settings import check_settings
 
 ONE_LOGIT = "of one logit z for two classes make two: torch.cat([torch.zeros_like(z), z], 1)"
 
+SUM_APART = 1e-4  # of a softmax in 32 bits from 1
+
 
 def name_model(make_net: "partial[Net]") -> str:
     """A model of ours with its shape and settings; empty for one of others, whose code can change."""
@@ -78,12 +80,22 @@ def count_logits(net: nn.Module, x: Tensor) -> int:
     found = f"a {type(logits).__name__}"
     if isinstance(logits, Tensor):
         if logits.is_floating_point() and logits.ndim == 2 and len(logits) == len(x):
+            _refuse_probabilities(logits)
             return logits.shape[1]
         found = f"{_name_dtype(logits.dtype)} {list(logits.shape)}"
     raise UserError(
         f"the network gives {found} for {len(x)} examples, expected logits [{len(x)}, classes]",
         hint=f"give the logits alone, before any softmax; {ONE_LOGIT}",
     )
+
+
+def _refuse_probabilities(given: Tensor) -> None:
+    """Raise UserError for numbers [n, classes] that are no logits: none is below 0, and they add up to 1."""
+    if given.shape[1] > 1 and bool((given >= 0).all() and (given.sum(1) - 1).abs().max() < SUM_APART):
+        raise UserError(
+            "the network gives probabilities: no number is below 0, and they add up to 1, expected logits",
+            hint="leave out the last softmax, which the loss has already",
+        )
 
 
 def require_logits(logits: int, classes: int, where: str = "") -> None:
