@@ -1,4 +1,4 @@
-"""One attack at a time from Python: on a model, on prototypes, on a gradient or an update of your own.
+"""One attack at a time from Python: on a model, or on messages of your own.
 
 The attack, its controls and its measures are those of an audit; nothing is a second implementation.
 """
@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedaudit.attacks.attack import Attack, Card
-from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, record_messages
 from fedaudit.audit.case.given import Names, make_examples, number_class, prepare_network, to_array
-from fedaudit.audit.case.messages import messages as messages_of
 from fedaudit.audit.case.networks import require_logits
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.png import png
-from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.phases.one_attack import attack_once
@@ -37,14 +33,14 @@ from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.tables import Chart, Row, Table, describe_evidence
+from fedaudit.tables import Chart, Row, Table, describe_evidence, make_json, make_page, write_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PROBED = 64  # examples that a network is tried on
 IMAGE_WIDTH = 64  # pixels in a notebook
-REPLAY, NO_REPLAYS = Replay(), Replay(update_groups=0, clients=0)
+REPLAY = Replay()
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,11 @@ class AttackResult:
         """The measurements as a pandas DataFrame."""
         return self.evidence.to_frame()
 
+    def save(self, path: str | Path) -> None:
+        """Write what a notebook shows as .html, or measurements and people as .json. Raises UserError."""
+        told = {"attack": self.name, "evidence": self.evidence.to_dicts(), "people": self.people.to_dicts()}
+        write_file(path, {".html": lambda: make_page(self._repr_html_()), ".json": lambda: make_json(told)})
+
     def plot(self) -> Chart:
         """ROC curves. Raises UserError where the attack has none."""
         figures = roc(self.name, self.curves)
@@ -72,31 +73,11 @@ class AttackResult:
     def _repr_html_(self) -> str:
         curves = self.plot()._repr_html_() if self.curves else ""
         return f"<h4>{html.escape(self.title)}</h4>{self.evidence._repr_html_()}{curves}" + "".join(
-            _show_rows(g["caption"], g["rows"]) for g in self.galleries
+            show_rows(g["caption"], g["rows"]) for g in self.galleries
         )
 
     def __repr__(self) -> str:
         return f"<{self.title}: {self.evidence!r}>"
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """Images that an attack drew. A notebook shows them, with the class means beside them."""
-
-    images: NDArray[np.float32]  # [n, C, H, W] in [0, 1]
-    labels: NDArray[np.int64]  # [n], as the attack reads them
-    class_means: NDArray[np.float32] | None  # [n, C, H, W] of auxiliary images; what a blind adversary draws
-    result: AttackResult | None  # measured, where the true images were given
-
-    def _repr_html_(self) -> str:
-        rows = {"reconstruction": [png(x) for x in self.images]}
-        if self.class_means is not None:
-            rows["class mean"] = [png(x) for x in self.class_means]
-        measured = self.result._repr_html_() if self.result else ""
-        return _show_rows(f"labels {', '.join(map(str, self.labels))}", rows) + measured
-
-    def __repr__(self) -> str:
-        return f"<{len(self.images)} reconstructed images of classes {self.labels.tolist()}>"
 
 
 def attack(
@@ -153,83 +134,19 @@ def attack(
     numbers = _number_clients(messages or {}, members or {})
     held = _read_members(members or {}, numbers, classes)
     shape = next(iter(held.values())).x.shape[1:] if held else None
-    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card, classes)
-    sent = {numbers[who]: _read_payloads(given, chosen, classes) for who, given in (messages or {}).items()}
+    holdings = hold(held, nonmembers, auxiliary, shape, chosen.card, classes)
+    sent = {numbers[who]: read_payloads(given, chosen, classes) for who, given in (messages or {}).items()}
     with tempfile.TemporaryDirectory() as folder:
-        case = _write_case(
+        case = write_case(
             Path(folder), model, holdings, sent, classes=classes, training=training, mean=mean, std=std, seed=seed
         )
-        return _measure(chosen, name, case, workers)
+        return measure(chosen, name, case, workers)
 
 
-def invert(
-    model: "nn.Module",
-    gradient: Mapping[str, Any] | Sequence[Any],
-    *,
-    shape: Sequence[int],
-    number: int = 1,
-    attack: str = "inverting_gradients",
-    kind: str = "gradient",
-    images: Any = None,
-    auxiliary: Any = None,
-    training: Mapping[str, Any] | None = None,
-    mean: Sequence[float] = (0.0,),
-    std: Sequence[float] = (1.0,),
-    seed: int = 7,
-    **settings: Any,
-) -> Reconstruction:
-    """Draw the images that a gradient, or a client's update, was made with.
-
-    Args:
-        model: The network with the weights at which the gradient was taken.
-        gradient: Of the mean cross-entropy: {name: array}, or a list in the order of model.parameters().
-        shape: Of one image, [channels, height, width].
-        number: How many images are behind it.
-        attack: dlg, idlg, inverting_gradients, grnn_updates or analytic.
-        kind: "gradient"; "model_delta" for a change of weights, "local_model" for weights: they take `training`.
-        images: (x, y), the true ones, to measure the reconstruction among `auxiliary`; without them nothing is
-            measured.
-        auxiliary: (x, y) of the same kind: class means are drawn beside the reconstruction, and half of them are
-            those among which the true images are looked for.
-        training: Of a client: local_epochs, batch_size, lr, ...
-        mean: Of each channel.
-        std: Of each channel.
-        seed: Of all draws.
-        **settings: Of the attack.
-
-    Raises:
-        UserError: Where the attack does not apply, with the reason, or input is wrong.
-
-    Examples:
-        >>> import fedaudit as fa
-        >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
-        >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
-        ((1, 1, 28, 28), True)
-    """
-    settings = {"most_recorded": number} | settings
-    chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
-    named = gradient if isinstance(gradient, Mapping) else _name_arrays(model, gradient)
-    sent = {0: _read_payloads({kind: named, "num_examples": {"count": np.array(number)}}, chosen)}
-    wanted = tuple(int(n) for n in shape)
-    truth = {} if images is None else {0: make_examples("images", images, wanted)}
-    if truth and auxiliary is None:
-        raise UserError(
-            "a reconstruction is measured among images of others, and there are none",
-            hint="auxiliary=(x, y), of the same kind",
-        )
-    holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
-    training = {"local_epochs": 1, "batch_size": number} if training is None else training
-    with tempfile.TemporaryDirectory() as folder:
-        case = _write_case(Path(folder), model, holdings, sent, training=training, mean=mean, std=std, seed=seed)
-        claim = _claim(chosen, attack, case)
-        result = _measure(chosen, attack, case, 0, NO_REPLAYS) if truth else None
-    drawn, labels = np.asarray(claim["images"]), np.asarray(claim["label"], np.int64)
-    return Reconstruction(drawn, labels, _draw_means(holdings.auxiliary, labels), result)
-
-
-def _measure(
+def measure(
     chosen: Attack, name: str, case: CustomCase, workers: int | str, replay: Replay = REPLAY
 ) -> AttackResult:
+    """Carry the attack out on the case, and compare what it claims with the truth. Raises UserError."""
     with processes.one_thread(), share_cores(processes.processes(workers, "cpu")):
         file = attack_once(chosen, name, Bench(case, [chosen.card], replay))
     if file["status"] != "ran":
@@ -244,20 +161,7 @@ def _measure(
     )
 
 
-def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[Any]]:
-    """What it asserts of what was sent, with nothing planted."""
-    card = chosen.card
-    assert case.artifacts is not None
-    with processes.one_thread():
-        artifacts = index(messages_of(case.artifacts, card.reads, card.rounds))
-        view = select_visible(artifacts, observer(case, artifacts, card), card)
-        known = grant_knowledge(case, card)
-        if reason := chosen.not_applicable(view, known):
-            raise UserError(f"{name}: {reason}", hint="`fedaudit tools list attacks` says what each needs")
-        return chosen.run(view, known, case.streams.numpy("attack", name))
-
-
-def _write_case(
+def write_case(
     folder: Path,
     model: "nn.Module",
     holdings: CustomHoldings,
@@ -269,6 +173,7 @@ def _write_case(
     std: Sequence[float],
     seed: int,
 ) -> CustomCase:
+    """A case of one round: the network goes out, and what clients sent comes back. Raises UserError."""
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
     known = max([2, len(classes or ()), *(int(part.y.max()) + 1 for part in groups if len(part))])
     some = np.concatenate([part.x[:PROBED] for part in groups])
@@ -292,7 +197,7 @@ def _write_case(
     return CustomCase(config, folder, None, None, net, holdings.join())
 
 
-def _hold(
+def hold(
     members: Mapping[int, Arrays],
     nonmembers: Any,
     auxiliary: Any,
@@ -355,7 +260,7 @@ def _number_clients(messages: Mapping[str, Any], members: Mapping[str, Any]) -> 
     return {name: i for i, name in enumerate(names)}
 
 
-def _read_payloads(given: Any, chosen: Attack, classes: Names | None = None) -> dict[Kind, dict[str, "Tensor"]]:
+def read_payloads(given: Any, chosen: Attack, classes: Names | None = None) -> dict[Kind, dict[str, "Tensor"]]:
     """What one client sends, by kind, in the shorthand of attack() or written out."""
     if isinstance(given, Mapping) and given and all(name in set(Kind) for name in given):
         return {Kind(kind): _to_tensors(kind, arrays) for kind, arrays in given.items()}
@@ -381,26 +286,7 @@ def _to_tensors(kind: str, arrays: Mapping[str, Any]) -> dict[str, "Tensor"]:
         raise UserError(f"{kind} holds what is no array: {error}", hint="name -> array, all numbers") from error
 
 
-def _name_arrays(model: "nn.Module", gradient: Sequence[Any]) -> dict[str, Any]:
-    """By the names of the parameters, in their order; None where a parameter has no gradient."""
-    names = [name for name, _ in model.named_parameters()]
-    if len(names) != len(gradient):
-        raise UserError(
-            f"the gradient has {len(gradient)} arrays, and the model {len(names)} parameters",
-            hint="give torch.autograd.grad(loss, model.parameters()), or {name: array}",
-        )
-    return {name: g for name, g in zip(names, gradient, strict=True) if g is not None}
-
-
-def _draw_means(auxiliary: Arrays, labels: NDArray[np.int64]) -> NDArray[np.float32] | None:
-    if not len(auxiliary):
-        return None
-    every = auxiliary.x.mean(0)
-    means = {c: auxiliary.x[auxiliary.y == c].mean(0) if (auxiliary.y == c).any() else every for c in set(labels)}
-    return np.stack([means[c] for c in labels]).astype(np.float32)
-
-
-def _show_rows(caption: str, rows: Mapping[str, Sequence[str]]) -> str:
+def show_rows(caption: str, rows: Mapping[str, Sequence[str]]) -> str:
     shown = "".join(
         f"<tr><th>{html.escape(name)}</th>"
         + "".join(

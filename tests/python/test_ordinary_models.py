@@ -1,9 +1,12 @@
 """Models and data as people have them: tables, datasets, loaders, other types of numbers, other outputs."""
 
+import csv
+import json
 import re
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,3 +248,88 @@ def test_outputs_that_are_no_logits_say_what_to_pass(model: nn.Module, digits: P
     with pytest.raises(fa.UserError, match="which of them are the logits") as told:
         attack(Wrapped(model, lambda z, _: (z, -z)), members, others)
     assert "logits" in told.value.hint
+
+
+def conv(seed: int = 3) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers = nn.Conv2d(1, 12, 3, padding=1), nn.Sigmoid(), nn.Conv2d(12, 12, 3, padding=1, stride=2), nn.Sigmoid()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(192, 10))
+
+
+def gradient(net: nn.Module, x: Tensor, y: Tensor, factor: float = 1.0) -> list[Tensor]:
+    return list(torch.autograd.grad(factor * cross_entropy(net(x), y), list(net.parameters())))
+
+
+@pytest.mark.parametrize("factor", [1.0, 10.0])
+def test_the_first_gradient_that_one_tries_is_drawn_whatever_its_factor(digits: Pair, factor: float) -> None:
+    x, y = digits[0][:1], digits[1][:1]
+    net, own = conv(), (digits[0][600:1000], digits[1][600:1000])
+    drawn = fa.invert(net, gradient(net, x, y, factor), shape=(1, 8, 8), auxiliary=own)
+    assert drawn.found and drawn.matched > 0.999 and drawn.labels.tolist() == y.tolist()
+    assert drawn.class_means is not None
+    errors = [float(np.mean((found - x.numpy()) ** 2)) for found in (drawn.images, drawn.class_means)]
+    assert errors[0] < 1e-4 < errors[1] and "two tries agree" in repr(drawn)
+
+
+@pytest.mark.parametrize("name", ["dlg", "idlg"])
+def test_the_factor_of_the_loss_is_fitted(digits: Pair, name: str) -> None:
+    x, y, net = digits[0][:1], digits[1][:1], conv()
+    drawn = fa.invert(net, gradient(net, x, y, 0.5), shape=(1, 8, 8), attack=name)
+    assert drawn.found and np.mean((drawn.images - x.numpy()) ** 2) < 1e-4
+
+
+def test_a_gradient_that_no_image_explains_gives_no_image(digits: Pair) -> None:
+    x, y, net = digits[0][:1], digits[1][:1], conv()
+    noised = [g + 10 * g.std() * torch.randn_like(g) for g in gradient(net, x, y)]
+    drawn = fa.invert(net, noised, shape=(1, 8, 8), attack="idlg", iterations=5, auxiliary=digits)
+    assert drawn.images.shape == (0, 1, 8, 8) and not drawn.found and drawn.matched < 0.5
+    assert repr(drawn).startswith("<no match") and "no match" in drawn._repr_html_()
+
+
+def test_images_that_any_other_explains_as_well_are_no_match(digits: Pair) -> None:
+    """Smooth grey ones agree with each other where the gradient hardly depends on the image."""
+    x, y, net = digits[0][:1], digits[1][:1], conv()
+    with torch.no_grad():
+        net.get_parameter("0.weight").mul_(1e-4)
+        net.get_parameter("2.weight").mul_(1e-4)
+    given: dict[str, Any] = {"shape": (1, 8, 8), "attack": "inverting_gradients", "iterations": 60, "restarts": 1}
+    assert not fa.invert(net, gradient(net, x, y), **given).found
+
+
+def test_the_label_of_one_logit_is_read_from_its_sign(digits: Pair) -> None:
+    x, net = digits[0][:1], nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+    for label in (0.0, 1.0):
+        loss = binary_cross_entropy_with_logits(net(x)[:, 0], torch.tensor([label]))
+        sent = list(torch.autograd.grad(loss, list(net.parameters())))
+        drawn = fa.invert(net, sent, shape=(1, 8, 8), attack="analytic")
+        assert drawn.labels.tolist() == [label] and drawn.found
+
+
+def test_a_setting_belongs_to_an_attack_that_is_named(digits: Pair) -> None:
+    net = conv()
+    sent = gradient(net, digits[0][:1], digits[1][:1])
+    with pytest.raises(fa.UserError, match="iterations is a setting of an attack, and none is named"):
+        fa.invert(net, sent, shape=(1, 8, 8), iterations=3)
+    with pytest.raises(fa.UserError, match="ridge draws no images of a gradient"):
+        fa.invert(net, sent, shape=(1, 8, 8), attack="ridge")
+
+
+def test_results_are_saved_in_the_form_that_the_name_of_the_file_says(
+    model: nn.Module, digits: Pair, tmp_path: Path
+) -> None:
+    x, y = digits
+    result = fa.attack("loss_threshold", model=model, members=(x[:60], y[:60]), nonmembers=(x[60:460], y[60:460]))
+    for name in ("found.json", "found.html", "rows.csv"):
+        (result.evidence if name == "rows.csv" else result).save(tmp_path / name)
+    told = json.loads((tmp_path / "found.json").read_text())
+    assert told["attack"] == "loss_threshold" and told["evidence"] == result.evidence.to_dicts()
+    assert "<svg" in (tmp_path / "found.html").read_text()
+    first = next(csv.DictReader((tmp_path / "rows.csv").open()))
+    assert float(first["value"]) == result.evidence[0].value
+    drawn = fa.invert(model, gradient(model, x[70:71], y[70:71]), shape=(1, 8, 8), attack="analytic")
+    for name in ("one.npz", "one.png", "one.html"):
+        drawn.save(tmp_path / name)
+    assert np.array_equal(np.load(tmp_path / "one.npz")["images"], drawn.images)
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(fa.UserError, match=r"saved as \.png or \.npz or \.html, got one\.gif"):
+        drawn.save(tmp_path / "one.gif")

@@ -119,7 +119,7 @@ def test_the_input_of_a_dense_layer_is_drawn_exactly(model: nn.Module, digits: P
 def test_an_inversion_is_measured_where_the_truth_is_given(model: nn.Module, digits: Pair) -> None:
     one = take(digits, 1500, 1501)
     drawn = fa.invert(
-        model, gradient(model, one), shape=(1, 8, 8), images=one, auxiliary=take(digits, 500, 900), iterations=40
+        model, gradient(model, one), shape=(1, 8, 8), images=one, auxiliary=take(digits, 500, 900), attack="idlg"
     )
     assert drawn.result is not None and drawn.class_means is not None
     measured = {e.measure for e in drawn.result.evidence}
