@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, reader, say, tools
+from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, name_next, reader, say, tools
 from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import (
     ConfigFile,
@@ -76,13 +76,21 @@ def run(
 
 
 @reader(own=["config"], keeps=True)
-def plan(config: ConfigFile, data: Data = None, trust: Trust = False) -> None:
+def plan(
+    config: ConfigFile,
+    every: Annotated[bool, typer.Option("--all", help="list every attack and question, and why")] = False,
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
     """Say what a run will attack, what not, and how long it takes."""
-    from fedaudit.audit.cli.plans import plan_audit
+    from fedaudit.audit.cli.plans import plan_audit, write_short, write_whole
     from fedaudit.audit.phases.load import load_config
 
-    for line in plan_audit(load_config(config, data, trust_plugins=trust)):
+    made = plan_audit(load_config(config, data, trust_plugins=trust))
+    for line in write_whole(made) if every else write_short(made):
         say(line)
+    if not every:
+        say(name_next("plan", config, "--all"))
 
 
 # Each adds its commands; `--help` lists them in this order.

@@ -8,6 +8,7 @@ where none was is planned anew.
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypedDict
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.phases.efforts import recall_errors
@@ -17,6 +18,16 @@ from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import digest_files, resolve
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import sharing
+
+SCREEN = 79  # signs of a line that a terminal shows whole
+
+
+class Rows(TypedDict):
+    """A list of a plan."""
+
+    title: str
+    names: list[str]  # of what is listed
+    rows: dict[str, str]  # what is said of one, or of several for one reason
 
 
 @contextmanager
@@ -33,8 +44,8 @@ def _without_collector() -> Iterator[None]:
 
 @sharing()
 @_without_collector()
-def plan_audit(config: Config) -> Sequence[str]:
-    """The plan, line by line; raises UserError for what `run` would refuse."""
+def plan_audit(config: Config) -> Sequence[str | Rows]:
+    """The plan, sentences and lists; raises UserError for what `run` would refuse."""
     simulated, key = config.require_simulated(), ""
     if simulated.device == "cuda":  # which the machine may have had when a plan was kept
         with locate_errors(simulated.file):
@@ -50,3 +61,26 @@ def plan_audit(config: Config) -> Sequence[str]:
     if key:
         index.keep("plans", key, lines)
     return lines
+
+
+def write_whole(plan: Sequence[str | Rows]) -> Iterator[str]:
+    """The plan with every list."""
+    for part in plan:
+        if isinstance(part, str):
+            yield part
+            continue
+        yield ""
+        yield f"{part['title']}:" if part["rows"] else f"{part['title']}: none"
+        yield from (f"  {name}: {why}" for name, why in part["rows"].items())
+
+
+def write_short(plan: Sequence[str | Rows]) -> Iterator[str]:
+    """One screen: of a list how many there are, and their names where these fit beside it."""
+    for part in plan:
+        if isinstance(part, str):
+            if part:
+                yield part
+            continue
+        names, count = part["names"], f"{part['title']}: {len(part['names']) or 'none'}"
+        listed = f"{count} ({', '.join(names)})"
+        yield listed if names and len(listed) <= SCREEN else count
