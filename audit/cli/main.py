@@ -6,11 +6,12 @@ cannot tell. 2 is an error, of any command.
 
 import atexit
 import importlib
+import io
 import logging
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -113,8 +114,28 @@ for _group in (dp, tools):
     app.add_typer(_group)
 
 
+class _Printing(io.FileIO):
+    """Standard output or error: where whoever read it has gone, as `head` has, the command goes on unheard."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def _go_on_unheard() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or none of the system's
+            raw = io.BufferedWriter(_Printing(stream.fileno(), "w", closefd=False))
+            as_it_comes = bool(stream.line_buffering)
+            heard = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=as_it_comes)
+            setattr(sys, stream.name.strip("<>"), heard)
+
+
 def main() -> None:
     CONFINED.set(True)
+    _go_on_unheard()
     consent.ASK.set(ask_consent)
     notes = logging.getLogger("fedaudit")
     if logging.lastResort:  # libraries that are loaded later print a note in ways of their own
