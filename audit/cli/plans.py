@@ -8,9 +8,9 @@ where none was is planned anew.
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypedDict
 
 from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.cli.plan_lines import Rows
 from fedaudit.audit.phases.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
@@ -18,16 +18,6 @@ from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import digest_files, resolve
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import sharing
-
-SCREEN = 79  # signs of a line that a terminal shows whole
-
-
-class Rows(TypedDict):
-    """A list of a plan."""
-
-    title: str
-    names: list[str]  # of what is listed
-    rows: dict[str, str]  # what is said of one, or of several for one reason
 
 
 @contextmanager
@@ -61,26 +51,3 @@ def plan_audit(config: Config) -> Sequence[str | Rows]:
     if key:
         index.keep("plans", key, lines)
     return lines
-
-
-def write_whole(plan: Sequence[str | Rows]) -> Iterator[str]:
-    """The plan with every list."""
-    for part in plan:
-        if isinstance(part, str):
-            yield part
-            continue
-        yield ""
-        yield f"{part['title']}:" if part["rows"] else f"{part['title']}: none"
-        yield from (f"  {name}: {why}" for name, why in part["rows"].items())
-
-
-def write_short(plan: Sequence[str | Rows]) -> Iterator[str]:
-    """One screen: of a list how many there are, and their names where these fit beside it."""
-    for part in plan:
-        if isinstance(part, str):
-            if part:
-                yield part
-            continue
-        names, count = part["names"], f"{part['title']}: {len(part['names']) or 'none'}"
-        listed = f"{count} ({', '.join(names)})"
-        yield listed if names and len(listed) <= SCREEN else count

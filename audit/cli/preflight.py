@@ -12,8 +12,8 @@ from fedaudit.audit.accounting.accountant import UNCREDITED_LAW
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.cli.plans import Rows
-from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
+from fedaudit.audit.cli.plan_lines import Rows
+from fedaudit.audit.phases.choice import choose, describe_duration, refuse_fruitless, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played, training_seconds
@@ -51,6 +51,7 @@ class Forecast:
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
+            refuse_fruitless(getattr(case.training, "lr", 1), case.data.modality, config.attacks)
             Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic

@@ -28,7 +28,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import list_questions
 from fedaudit.audit.verdict.scene import Scene, is_about, list_twins
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import share_result
@@ -251,6 +251,30 @@ def refuse_impossible(
                 hint=f"it sends {', '.join(uploads)}",
                 key=f"protections[{i}]",
             )
+
+
+def refuse_fruitless(lr: float, modality: Modality, attacks: Sequence[AttackSpec] | None) -> None:
+    """Raises UserError where nobody learns anything, or a listed attack is of another kind of data."""
+    if not lr:
+        raise UserError(
+            "method.lr is 0: nobody would learn anything, and so nobody leak anything",
+            hint="give a step size, such as 0.01",
+            key="method.lr",
+        )
+    for i, spec in enumerate(attacks or ()):
+        if reason := explain_unfit(modality, catalog.load("attacks", spec.name).card):
+            raise UserError(
+                f"attacks[{i}]: {spec.name} can never apply: {reason}",
+                hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",
+                key=f"attacks[{i}]",
+            )
+
+
+def explain_unfit(modality: Modality, card: Card) -> str:
+    """Why an attack has nothing to say of such examples, as a sentence; empty where it has."""
+    if modality in card.modality:
+        return ""
+    return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {modality}"
 
 
 def describe_duration(seconds: float) -> str:

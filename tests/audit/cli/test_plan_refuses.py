@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.plans import plan_audit, write_whole
+from fedaudit.audit.cli.plan_lines import write_whole
+from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.recording.checkpoint import is_finished
