@@ -284,7 +284,7 @@ class RoundMethod(Method):
     def run(self, federation: Federation) -> State:
         saved = federation.restore()
         self.open(federation)
-        state: Tree = self.start(federation) if saved is None else saved.state
+        state: Tree = self._start(federation) if saved is None else saved.state
         federation.keep(state.get("handed", {}))
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
@@ -294,6 +294,18 @@ class RoundMethod(Method):
             own = partial(self.get_client_models, state, memory, t, federation)
             federation.end_round(t, self.config.rounds, self.get_model(state), state, memory, own)
         return federation.finish(self.config.rounds, self.card, self.get_model(state), state, memory)
+
+    def _start(self, federation: Federation) -> Tree:
+        state = self.start(federation)
+        of_their_own = self.is_choosing("broadcast", "get_model")
+        if not isinstance(state, Mapping) or not ("model" in state or of_their_own):
+            what = "a state without a model" if isinstance(state, Mapping) else "no state"
+            raise UserError(
+                f"{type(self).__name__}.start() returns {what}, and the first round sends the model of it",
+                hint="end it with return super().start(federation) | {...}",
+                key="method.name",
+            )
+        return state
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""

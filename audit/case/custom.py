@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from fedaudit.audit.case import networks
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.recorded_network import RecordedNetwork
@@ -27,8 +25,8 @@ from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, adapt, state_of
 from fedaudit.fl.recording.recorder import Recorder
-from fedaudit.fl.runtime.errors import UserError, quote_error
-from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks._task import Task, load_task
 
 Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
 
@@ -149,71 +147,3 @@ def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messag
         recorder.message(Route(0, Channel.RELEASE, SERVER, ("public",), ("server", "public")), model)
     recorder.end_round(0)
     recorder.manifest.close()
-
-
-def make_examples(
-    name: str, given: Any, shape: tuple[int, ...] | None = None, like: Arrays | None = None, task: str = ""
-) -> Arrays:
-    """Examples given as (x, y), arrays or tensors. Raises UserError that names what is wrong.
-
-    Images are [N, C, H, W] from 0 to 1, other examples numbers of any shape; labels are as `task` has them, or as
-    their shape allows. None: no examples of `shape`, with labels of the shape of those `like` them.
-    """
-    if given is None:
-        labels = np.zeros(0, np.int64) if like is None else like.y[:0]
-        return Arrays(x=np.zeros((0, *(shape or (1, 1, 1))), np.float32), y=labels)
-    try:
-        x, y = (to_array(values) for values in given)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name} are no pair of images and labels", hint=f"{name}=(x, y)") from error
-    if x.dtype == np.uint8:
-        x = x / np.float32(255)
-    problem = ""
-    if x.ndim < 2 or x.dtype.kind != "f":
-        problem = f"are {x.dtype} {list(x.shape)}"
-    elif not np.isfinite(x).all():
-        problem = f"hold {int((~np.isfinite(x)).sum()):,} numbers that are NaN or infinite"
-    elif x.ndim == 4 and x.size and (x.min() < 0 or x.max() > 1):
-        problem = f"go from {x.min():g} to {x.max():g}"
-    if problem:
-        raise UserError(
-            f"{name}: examples {problem}",
-            hint="give images [N, channels, height, width] from 0 to 1, or rows [N, columns]; mean= and std= say "
-            "what the model sees",
-        )
-    if shape is not None and x.shape[1:] != shape:
-        raise UserError(
-            f"{name}: examples are {list(x.shape[1:])}, and members {list(shape)}", hint="give them alike"
-        )
-    wanted: Task = load_task(task)() if task else choose_task(y, x.shape[1:])
-    if wrong := wanted.misfit(y, len(x)):
-        raise UserError(f"{name}: labels are {wrong}", hint=f"the task is {wanted!r}: {wanted.words}")
-    return Arrays(x=x.astype(np.float32), y=y.astype(np.float32 if y.dtype.kind == "f" else np.int64))
-
-
-def to_array(values: Any) -> NDArray[Any]:
-    """An array of an array or a tensor; numbers that numpy has no type for become float32."""
-    if not isinstance(values, torch.Tensor):
-        return np.asarray(values)
-    values = values.detach().cpu()
-    return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
-
-
-def count_outputs(net: nn.Module, shape: tuple[int, ...], task: Task) -> int:
-    """How many logits the network gives for an example of this shape. Raises UserError where it gives none."""
-    if not isinstance(net, nn.Module) or isinstance(net, torch.jit.ScriptModule):
-        what = "compiled by TorchScript" if isinstance(net, nn.Module) else f"a {type(net).__name__}"
-        raise UserError(
-            f"the model is {what}, expected a torch.nn.Module with its weights",
-            hint="of a class pass an instance; weights of a file go in by load_state_dict()",
-        )
-    if not net.state_dict():
-        raise UserError("the model has no weights", hint="pass a network that was trained")
-    try:
-        return networks.count_outputs(copy.deepcopy(net), torch.zeros((1, *shape)), task)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(
-            f"the model refuses a batch of shape {[1, *shape]}: {quote_error(error)}",
-            hint="it takes examples as they are given, such as images [N, channels, height, width], and gives "
-            "logits [N, classes]",
-        ) from error

@@ -23,6 +23,8 @@ from fedaudit.fl.tasks.text import Text
 
 ONE_LOGIT = "of one logit z for two classes make two: torch.cat([torch.zeros_like(z), z], 1)"
 
+SUM_APART = 1e-4  # of a softmax in 32 bits from 1
+
 
 def name_model(make_net: "partial[Net]") -> str:
     """A model of ours with its shape, settings and task; empty for one of others, whose code can change."""
@@ -83,6 +85,8 @@ def count_outputs(net: nn.Module, x: Tensor, task: Task) -> int:
     if isinstance(logits, Tensor):
         places = x.shape[2:] if task.by_place else ()
         if logits.is_floating_point() and logits.ndim > 1 and logits.shape == (len(x), logits.shape[1], *places):
+            if task.has_classes:
+                _refuse_probabilities(logits)
             return logits.shape[1]
         found = f"{_name_dtype(logits.dtype)} {list(logits.shape)}"
     outputs = "classes" if task.has_classes else "outputs"
@@ -91,6 +95,15 @@ def count_outputs(net: nn.Module, x: Tensor, task: Task) -> int:
         f"[{len(x)}, {outputs}{', *places' * task.by_place}]",
         hint=f"give the logits alone, before any softmax; {ONE_LOGIT}" if task.has_classes else "",
     )
+
+
+def _refuse_probabilities(given: Tensor) -> None:
+    """Raise UserError for numbers [n, classes] that are no logits: none is below 0, and they add up to 1."""
+    if given.shape[1] > 1 and bool((given >= 0).all() and (given.sum(1) - 1).abs().max() < SUM_APART):
+        raise UserError(
+            "the network gives probabilities: no number is below 0, and they add up to 1, expected logits",
+            hint="leave out the last softmax, which the loss has already",
+        )
 
 
 def require_outputs(logits: int, classes: int, task: Task, where: str = "") -> None:

@@ -28,7 +28,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import list_questions
 from fedaudit.audit.verdict.scene import Scene, is_about, list_twins
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import share_result
@@ -250,6 +250,23 @@ def refuse_impossible(
                 f"protections[{i}]: {given.name} acts on {', '.join(acts_on)}, and {title} never sends that",
                 hint=f"it sends {', '.join(uploads)}",
                 key=f"protections[{i}]",
+            )
+
+
+def refuse_fruitless(lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None) -> None:
+    """Raises UserError where nobody learns anything, or a listed attack needs what no example gives."""
+    if not lr:
+        raise UserError(
+            "method.lr is 0: nobody would learn anything, and so nobody leak anything",
+            hint="give a step size, such as 0.01",
+            key="method.lr",
+        )
+    for i, spec in enumerate(attacks or ()):
+        if reason := catalog.load("attacks", spec.name).card.explain_unfit(gives):
+            raise UserError(
+                f"attacks[{i}]: {spec.name} can never apply: {reason}",
+                hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",
+                key=f"attacks[{i}]",
             )
 
 
