@@ -29,7 +29,7 @@ class Partition(Plugin):
     """
 
     title: str
-    source: str
+    source: str = ""
 
     @abstractmethod
     def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
