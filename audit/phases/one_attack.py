@@ -109,7 +109,7 @@ def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Gen
 def _ask(attack: Attack, method: str, *given: Any) -> Any:
     """What a method of it returns; raises TypeError where that is not what its contract says."""
     value = getattr(attack, method)(*given)
-    check_returned(type(attack), Attack, method, value)
+    check_returned(type(attack).__name__, Attack, method, value)
     return value
 
 

@@ -236,7 +236,7 @@ def _check_record(cls: type[Any], name: str, value: object, where: str) -> None:
             check_types(value)
         except TypeError as error:
             raise _refuse(
-                cls, f"has a {name} with a wrong field: {error}", f"write it as that in its {name}", where
+                cls, f"has a wrong {name}: {error}", f"write another {name} in the class", where
             ) from None
 
 

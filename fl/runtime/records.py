@@ -7,7 +7,7 @@ import typing
 from functools import cache
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
 
 def check_types(record: Any) -> None:
@@ -23,13 +23,13 @@ def check_types(record: Any) -> None:
             raise TypeError(f"{type(record).__name__}.{name} must be {words}, got {value!r:.80}") from None
 
 
-def check_returned(cls: type[Any], contract: type[Any], method: str, value: Any) -> None:
-    """Raise TypeError for a value that a class returned of a method, and that its contract declares otherwise."""
+def check_returned(name: str, contract: type[Any], method: str, value: Any) -> None:
+    """Raise TypeError for a value that a plugin of this name returned of a method of its contract."""
     hint = typing.get_type_hints(getattr(contract, method))["return"]
     try:
         _make_adapter(hint).validate_python(value, strict=True)
     except ValidationError:
-        what = f"{cls.__name__}.{method}() must return {name_type(hint)}"
+        what = f"{name}: {method}() must return {name_type(hint)}"
         raise TypeError(f"{what}, got {value!r:.80}") from None
     for record in value if isinstance(value, list) else ():
         check_types(record)
@@ -44,8 +44,9 @@ def _list_fields(cls: type[Any]) -> dict[str, tuple[TypeAdapter[Any], str]]:
 
 @cache
 def _make_adapter(hint: Any) -> TypeAdapter[Any]:
-    own = dataclasses.is_dataclass(hint)  # which have no room for a config of ours, and need none
-    return TypeAdapter(hint) if own else TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+    if dataclasses.is_dataclass(hint):  # whose fields are held against theirs where it is made
+        return TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type]
+    return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 def name_type(hint: Any) -> str:
