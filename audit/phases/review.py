@@ -112,9 +112,7 @@ def _list_reports(folder: Path, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(present)
 
 
-def _find_strangers(
-    folder: Path, ran: Sequence[str], inner: tuple[str, ...], code: Iterable[tuple[str, str]]
-) -> list[str]:
+def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...], code: Iterable[str]) -> list[str]:
     """Files, at any depth, that none of these phases leaves, or in runs in other folders than `inner`.
 
     `code` is what the config names, which lies in the folder and in its runs.
@@ -146,7 +144,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     sent = [*lines, *unread(run.artifacts)]
     yield from check_files(run.path, sent)
     yield from _check_cells(run.path)
-    evidence, of_cells = EvidenceFolder(run.path), [f"{name}.json" for name in cells]
+    evidence, of_cells = EvidenceFolder(run.path, config.checks), [f"{name}.json" for name in cells]
     yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, sent)
     releases = ledger.read(run.ledger)
     yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)

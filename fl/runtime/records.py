@@ -4,8 +4,9 @@ import dataclasses
 import inspect
 import re
 import typing
+from collections.abc import Hashable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
@@ -15,7 +16,7 @@ def check_types(record: Any) -> None:
 
     What is nearly of it no file of evidence can hold: a set for a tuple, a whole number of numpy's.
     """
-    for name, (adapter, words) in _list_fields(type(record)).items():
+    for name, (adapter, words) in _list_fields(cast(Hashable, type(record))).items():
         value = getattr(record, name)
         try:
             adapter.validate_python(value, strict=True)
@@ -36,7 +37,7 @@ def check_returned(name: str, contract: type[Any], method: str, value: Any) -> N
 
 
 @cache
-def _list_fields(cls: type[Any]) -> dict[str, tuple[TypeAdapter[Any], str]]:
+def _list_fields(cls: Any) -> dict[str, tuple[TypeAdapter[Any], str]]:
     """By name: what checks a field of a dataclass, and its type as somebody would write it."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {f.name: (_make_adapter(hints[f.name]), name_type(hints[f.name])) for f in dataclasses.fields(cls)}
@@ -45,7 +46,7 @@ def _list_fields(cls: type[Any]) -> dict[str, tuple[TypeAdapter[Any], str]]:
 @cache
 def _make_adapter(hint: Any) -> TypeAdapter[Any]:
     if dataclasses.is_dataclass(hint):  # whose fields are held against theirs where it is made
-        return TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type]
+        return TypeAdapter(InstanceOf[hint])
     return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
 
