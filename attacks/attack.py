@@ -68,7 +68,7 @@ class Card:
     also_aims: tuple[Aim, ...] = ()  # what it claims besides
     also_reads: tuple[Kind, ...] = ()  # used where visible
     aids: tuple[Kind, ...] = ()  # of these, what only helps: the attack claims nothing about it
-    # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
+    # who makes its planted leak and dose response: a file of audit/controls/, "mine:Plant"; "": measure() itself
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
     any_numbers: bool = False  # reads open kinds as well: a message as numbers, whatever they are called

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedaudit.attacks.measure import find_measure
+from fedaudit.fl.runtime.records import check_types
 
 # What stands under "origin" in a condition, besides "recorded": messages that a client of the auditor sent
 REPLAYED = "replayed"
@@ -40,7 +41,7 @@ class Evidence:
     """One measured agreement of claim and truth. Never a verdict: the policy decides what it means.
 
     Raises ValueError where the measure has no row in attacks/measure.py, its unit or direction is another, or no
-    measurement gives such a value.
+    measurement gives such a value; TypeError names a field of another type.
     """
 
     measure: str  # a name of attacks/measure.py: "rank1", "ssim", "auc", "count_exact_match"
@@ -57,6 +58,7 @@ class Evidence:
     note: str = ""
 
     def __post_init__(self) -> None:
+        check_types(self)
         row = find_measure(self.measure)
         if (self.unit, self.higher_is_worse) != (row.unit, row.higher_is_worse):
             raise ValueError(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.records import check_types
 from fedaudit.fl.threats.threat import Harm
 
 END = 0.01  # chance that a one-sided limit of sensitivity is missed
@@ -79,7 +80,8 @@ class PeopleCount:
     number.
 
     Rows are those of the training data of all clients; they name people within a run and nowhere else. Raises
-    ValueError where more people are hit than were tested, more tested than are held, or one person counts twice.
+    ValueError where more people are hit than were tested, more tested than are held, or one person counts twice;
+    TypeError names a field of another type.
     """
 
     kind: Kind | None = None  # what was read of them; None: all that the attack claims something of
@@ -99,6 +101,7 @@ class PeopleCount:
     planted: Mapping[int, Share] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_types(self)
         for client, rows in self.tested.items():
             tested, held = set(rows), self.held.get(client, 0)
             if len(tested) < len(rows) or len(rows) > held:

@@ -148,7 +148,12 @@ def with_what_it_leaves_out(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ident)
-def test_every_config_on_a_page_is_taken(page: Path) -> None:
+def test_every_config_on_a_page_is_taken(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the files of code that the page shows beside it."""
+    for body in fences(page, "python"):
+        if named := re.match(r"# (\w+\.py)\n", body):
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / named[1]).write_text(body)
     for body in fences(page, "yaml"):
         given = yaml.safe_load(body)
         first = given[0] if isinstance(given, list) else given

@@ -131,7 +131,8 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
         raise UserError(f"{folder} was made by an earlier version of fedaudit", hint="run into a new folder")
     verify(folder, chain, reads(name, first_of(chain)))
     read = _digest_links(chain, name) | digest_terms(config, name)
-    link = _make_link(settings, read, named_plugins(config.list_plugins(), (*SIMULATED, "subject", *settings)))
+    keys = (*SIMULATED, "subject", *settings)
+    link = _make_link(settings, read, named_plugins(p for p in config.list_plugins() if p.key in keys))
     before = chain.links.get(name)
     if name == "simulate" and (folder / "checkpoint").exists():
         if before is None:

@@ -75,13 +75,12 @@ def _drop_path(value: Any, path: list[str]) -> Any:
     return {**kept, head: _drop_path(value[head], rest)} if rest else kept
 
 
-def named_plugins(plugins: Iterable[NamedPlugin], keys: Iterable[str]) -> dict[str, str]:
-    """Source of every plugin that a config names below one of these keys: "methods fedavg" -> digest."""
+def named_plugins(plugins: Iterable[NamedPlugin]) -> dict[str, str]:
+    """Source of plugins that a config names: "methods fedavg" -> digest."""
     found = {}
-    for kind, where, spec in plugins:
-        if where.partition("[")[0].partition(".")[0] in keys:
-            file = inspect.getsourcefile(catalog.load(kind, spec.name))
-            found[f"{kind} {spec.name}"] = of_file(Path(file), "") if file else "no file"
+    for kind, _, spec in plugins:
+        file = inspect.getsourcefile(catalog.load(kind, spec.name))
+        found[f"{kind} {spec.name}"] = of_file(Path(file), "") if file else "no file"
     return dict(sorted(found.items()))
 
 

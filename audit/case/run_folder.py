@@ -16,7 +16,7 @@ from fedaudit.audit.case.reading import parse, plain_json, survey
 from fedaudit.audit.case.schemas import MetricsLine, PhaseEntry, TrainedOn
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, keep, resolve
-from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime import durable, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
@@ -93,7 +93,7 @@ class RunDir:
         return load(self.config, data or {}, trust=trust_plugins).bring_code([self.path])
 
     def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:
-        """Resolve `config` and keep it as config.yaml. Returns it resolved.
+        """Resolve `config` and keep it as config.yaml, with its user's own code beside it. Returns it resolved.
 
         Raises UserError where the folder was made with another value below one of `keys`.
         """
@@ -112,7 +112,15 @@ class RunDir:
             self.write(self.config, text.encode())
             if not config.list_code():
                 keep(config.model_dump(), resolved)  # whoever calls again finds it resolved
+        for file in foreign.files(name for _, name in config.list_code()).values():
+            self._keep_code(foreign.find_whole(file))
         return resolved
+
+    def _keep_code(self, whole: Path) -> None:
+        """Copy a module or a package into the folder, which stays whole when it moves."""
+        if not whole.is_relative_to(self.path.resolve()):
+            for path in foreign.list_code_files(whole):
+                self.write(self.path / path.relative_to(whole.parent), path.read_bytes())
 
     def inside(self, relative: str | Path) -> Path:
         """A path in the folder; raises UserError for one that leads outside, by .. or by a link."""

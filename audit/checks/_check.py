@@ -5,16 +5,19 @@ Scoring reads nothing but what checks left.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.runtime.errors import describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.settings import describe_record
 from fedaudit.fl.runtime.side_by_side import DeadPart
 from fedaudit.fl.threats.threat import Position, ThreatModel
-from fedaudit.reports.result import Finding
+from fedaudit.reports.result import Finding, Outcome
 
 SERVER = ThreatModel(position=Position.SERVER)  # who reads what checks see, where they name nobody
 ENOUGH = 200  # plays with other people, from which on a kind is constant
@@ -57,19 +60,32 @@ class Check(Plugin):
         """
 
     def check(self, federation: ObservedFederation, lab: Lab | None) -> Checked:
-        """All of it, or as far as it came, and why no further. Raises DeadPart where a part of it dies."""
+        """All of it, or as far as it came, and why no further as a finding. Raises DeadPart where a part dies."""
         seen = list[Seen]()
         try:
-            for one in self.inspect(federation, lab):
+            found: object = self.inspect(federation, lab)
+            for one in found if isinstance(found, Iterable) else (found,):
+                if not isinstance(one, Seen):
+                    raise TypeError(f"inspect() must yield findings, or sentences, got {one!r:.80}")
                 seen.append(one)
         except DeadPart:
             raise
         except Exception as error:  # the audit goes on without it  # noqa: BLE001
-            seen.append(f"The check {type(self).__name__} could not be carried out: {describe_failure(error)}")
+            seen.append(self._describe_end(error))
         return Checked(
             results=[_name_reader(s) for s in seen if isinstance(s, Finding)],
             declared=[s for s in seen if isinstance(s, str)],
             constant=tuple(s for s in seen if isinstance(s, ConstantKind)),
+        )
+
+    def _describe_end(self, error: Exception) -> Finding:
+        name, said = type(self).__name__, describe_record(error) if isinstance(error, ValidationError) else ""
+        return Finding(
+            id=f"check-{name}",
+            title=f"The check {name} could not be carried out",
+            outcome=Outcome.FAILED,
+            summary="What it saw before stands; what it would have seen is not known.",
+            reason=f"{describe_failure(error, said)}.",
         )
 
 

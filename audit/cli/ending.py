@@ -12,7 +12,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
 from fedaudit.reports.page import Page
 from fedaudit.reports.questions import Cell, Question, describe_limits
-from fedaudit.reports.result import AuditResult, Finding
+from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_LINES, WIDTH, INDENT = 12, 79, 12  # of the summary
 MOST_CLAIMS = 20  # unverified, of one attack
@@ -62,6 +62,8 @@ def _cut(line: str) -> str:
 def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
     """The summary, where the report is, and the command that tells more of the worst."""
     yield from summarise(result)
+    for f in (f for f in result.findings if f.outcome is Outcome.FAILED):
+        yield f"failed: {f.id}: {f.reason}"
     failing = set(result.decision.failing) if result.decision else set()
     bad = [f for f in result.findings if f.is_demonstrated and f.id in failing]
     rest = [f for f in result.findings if f.is_demonstrated and f.id not in failing]

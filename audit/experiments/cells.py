@@ -32,6 +32,7 @@ from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.side_by_side import Death, side_by_side
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import processes
+from fedaudit.reports import format as fmt
 from fedaudit.reports.robustness import NotRun
 
 if TYPE_CHECKING:
@@ -199,12 +200,12 @@ def _run_apart(
     side_by_side(cells, _run_alone, progress, describe_end, processes=count, preload=PRELOAD)
 
 
-def combine_failures(failures: Sequence[Failure], total: int) -> UserError:
-    """One sentence that names every cell that failed."""
+def combine_failures(failures: Sequence[Failure], total: int, what: str = "cell") -> UserError:
+    """One sentence that names every one that failed, of so many."""
     each = "; ".join(f"{f.name} (exit code {f.code}): {f.sentence}" for f in failures)
     hints = [f.hint for f in failures if f.hint]
     hint = hints[0] if hints else "the same command runs again what failed"
-    return UserError(f"{len(failures)} of {total} cells failed: {each}", hint=hint)
+    return UserError(f"{len(failures)} of {fmt.plural(total, what)} failed: {each}", hint=hint)
 
 
 def list_not_run(failures: Sequence[Failure]) -> list[NotRun]:

@@ -107,7 +107,7 @@ class RunReplay:
         """The messages of a recorded federation, and what `fedaudit import` took in with them."""
         run = self._theirs
         _copy_messages(run.path, self._ours.artifacts)
-        for path in (run.truth, run.base, run.path / TAKEN, run.path / BROUGHT, *run.path.glob("*.py")):
+        for path in (run.truth, run.base, run.path / TAKEN, run.path / BROUGHT):
             if path.is_file():
                 durable.write(self._ours.path / path.name, path.read_bytes())
 

@@ -45,7 +45,7 @@ class WholeAudit(Variants):
         if self._config.variants is None:
             failures = [f for f in failures if not f.is_refusal]
         if failures:
-            raise combine_failures(failures, len(cells))
+            raise combine_failures(failures, len(cells), "variant")
 
     def _make_cell(self, variant: Variant) -> RunCell:
         config = self.configure(variant)

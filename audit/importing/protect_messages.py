@@ -52,7 +52,7 @@ def copy_with_protections(
     recorder = Recorder(run.artifacts)
     _pass_through(source / "artifacts", Wire(card, Streams(seed), built, recorder), recorder)
     given = [source / path.name for path in (run.truth, run.base, run.imported)]
-    for path in (*given, *source.glob("*.py")):  # and code that the operator's statements name
+    for path in given:
         if path.is_file():
             run.write(copy / path.name, path.read_bytes())
     run.write_json(note, RunDir(source).read_json(source / TAKEN) | {"copied": made_with})

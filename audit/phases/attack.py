@@ -25,7 +25,7 @@ from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
-from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import processor_seconds
@@ -66,7 +66,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         runner.run(longest if call is None else call.claim(longest))
         for number, death in call.answers(longest) if call else ():
             runner.count_end(number, death)
-        checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
+        named = [*(PluginSpec(name=name) for name in catalog.names("checks")), *config.checks]
+        checks = {c.name: build_plugin("checks", c, "checks").check(case, bench.lab) for c in named}
         run.write_json(run.evidence / CHECKS, TypeAdapter(dict[str, Checked]).dump_python(checks, mode="json"))
 
 

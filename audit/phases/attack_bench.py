@@ -1,6 +1,5 @@
 """What attacks on one case work with: its messages, the leaks that are planted for them, the truth."""
 
-import importlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import is_anybody_behind, messages
 from fedaudit.audit.case.messages import kinds as kinds_of
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.truth import KnownTruth, PartialTruth
@@ -18,7 +18,6 @@ from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.shared_pipe import make_portable
 from fedaudit.fl.runtime.side_by_side import DeadPart, collect
@@ -115,13 +114,3 @@ def _read_artifacts(artifacts: Path | None, card: MethodCard, cards: Sequence[Ca
     if any(c.control for c in cards):
         kinds |= set(card.downlink)
     return index(messages(artifacts, kinds, cards[0].rounds))
-
-
-def plant(name: str, lab: Lab | None, recorded: Sequence[Artifact], settings: Replay) -> Replays:
-    """The control that a card names: plant() of audit/controls/NAME.py; empty where clients cannot be played."""
-    try:
-        module = importlib.import_module(f"fedaudit.audit.controls.{name}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"there is no control {name!r}", hint="a card names a file of audit/controls/") from error
-    planted: Replays = Replays() if lab is None else module.plant(lab.among_others(), recorded, settings)
-    return planted

@@ -48,7 +48,7 @@ class AuditedRun:
 
     @cached_property
     def evidence(self) -> EvidenceFolder:
-        return EvidenceFolder(self.run.path)
+        return EvidenceFolder(self.run.path, self.config.checks)
 
     @cached_property
     def attacks(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from fedaudit.attacks.attack import Card
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
+from fedaudit.audit.controls.control import load_control
 from fedaudit.audit.controls.updates import count_groups
 from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
 from fedaudit.audit.phases.efforts import Sizes, estimate_seconds
@@ -104,6 +105,9 @@ def choose(config: Config, case: Case) -> AttackChoice:
         if specs is None:
             specs, left = _choose_fitting(scene, traffic.title, known, cost, config.budget.minutes)
         cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
+        for i, card in enumerate(cards.values()):
+            if card.control:
+                load_control(card.control, f"attacks[{i}]")
         others = {n: c for n, c in known.items() if n not in {s.name for s in specs}}
         choice = AttackChoice(
             traffic=traffic,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
 from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.absence import Absence
@@ -39,8 +39,9 @@ NOTHING: Mapping[str, Any] = {  # of an attack that measured nothing
 class EvidenceFolder:
     """Of one run. Raises UserError for a file that is damaged, or missing where its phase always writes one."""
 
-    def __init__(self, folder: Path) -> None:
-        self._run = RunDir(folder)
+    def __init__(self, folder: Path, checks: Sequence[PluginSpec] = ()) -> None:
+        """`checks` are those of the config, beside ours."""
+        self._run, self._checks = RunDir(folder), {*catalog.names("checks"), *(c.name for c in checks)}
         self.path = self._run.evidence
 
     @cached_property
@@ -56,7 +57,7 @@ class EvidenceFolder:
         """What all checks say. Raises UserError where one of them is not in the file."""
         path = self.path / CHECKS
         found = self._run.read(path, dict[str, Checked])
-        if other := sorted(found.keys() ^ set(catalog.names("checks"))):
+        if other := sorted(found.keys() ^ self._checks):
             raise UserError(
                 f"{path} is not of the checks that are made here: {other[0]} is on one side alone",
                 hint="`fedaudit run RUN --phase attack` makes it again",

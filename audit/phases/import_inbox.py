@@ -5,7 +5,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import MANIFEST
-from fedaudit.fl.runtime import durable, foreign
+from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import hide_unused
 from fedaudit.reports.imported import ImportRecord
@@ -72,7 +72,6 @@ def bring(
     hide_unused(config.device)
     config.bring_code([sources.beside])
     with _stage(folder) as staged:
-        _copy_code(staged.path, config.list_code(), sources.beside)
         case = RecordedCase(config.require_recorded(), staged.artifacts)
         subject = case.subject
         network = _read_shapes(case.network.make_blank)
@@ -168,17 +167,6 @@ def _replace(folder: Path, staged: Path) -> None:
         names = sorted((p.name for p in staged.iterdir() if p.name != ".lock"), key=lambda n: n == "config.yaml")
         for name in names:  # last the config, without which it is no run folder
             durable.move_to(staged / name, folder / name)
-
-
-def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path) -> None:
-    """Copy the files of plugins into the folder, which stays whole when it moves."""
-    for _, name in named:
-        file = foreign.find_beside(name.partition(":")[0].partition(".")[0], [beside])
-        if file is None:
-            continue
-        whole = foreign.find_whole(file)
-        for path in foreign.list_code_files(whole):
-            durable.write(folder / path.relative_to(whole.parent), path.read_bytes())
 
 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:

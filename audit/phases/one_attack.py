@@ -19,6 +19,7 @@ from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.evidence import NOTHING, card_fields
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.errors import UserError, describe_failure
+from fedaudit.fl.runtime.records import check_returned
 from fedaudit.fl.runtime.side_by_side import DeadPart
 
 UNMEASURED = "it ran, and this federation has nothing that its claims could be measured on"
@@ -76,7 +77,7 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
             if not result["evidence"]:
                 result |= {"status": "not_applicable", "reason": UNMEASURED}
         except MissingTruth as missing:
-            assertions = attack.assertions(claim, case.data.groups)
+            assertions = _ask(attack, "assertions", claim, case.data.groups)
             reason = missing.sentence
             result = _record_unverified(attack, name, bench, assertions, gradable, knowledge, reason)
     result["observer"] = str(who)
@@ -85,16 +86,23 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
 
 
 def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
-    evidence = attack.measure(claim, truth, rng)
-    people = attack.count_people(claim, truth, rng)
+    evidence = _ask(attack, "measure", claim, truth, rng)
+    people = _ask(attack, "count_people", claim, truth, rng)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": [dataclasses.asdict(p) for p in people],
-        "remedy": attack.choose_remedy(claim, truth, people),
-        "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
-        "texts": [dataclasses.asdict(t) for t in attack.exhibits(claim, truth)],
-        "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],
+        "remedy": _ask(attack, "choose_remedy", claim, truth, people),
+        "galleries": [_encode(g) for g in _ask(attack, "galleries", claim, truth)],
+        "texts": [dataclasses.asdict(t) for t in _ask(attack, "exhibits", claim, truth)],
+        "curves": [dataclasses.asdict(c) for c in _ask(attack, "curves", claim, truth)],
     }
+
+
+def _ask(attack: Attack, method: str, *given: Any) -> Any:
+    """What a method of it returns; raises TypeError where that is not what its contract says."""
+    value = getattr(attack, method)(*given)
+    check_returned(type(attack).__name__, Attack, method, value)
+    return value
 
 
 def _select_gradable(

@@ -6,7 +6,6 @@ below the average of the availability takes less. Once, 320 images of 32 x 32 x 
 seconds and took 13 with the tests of accuracy.
 """
 
-import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -17,6 +16,7 @@ import torch
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
+from fedaudit.audit.controls.control import Control, load_control
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.phases.efforts import CONTROL, measure_machine, recall_error
 from fedaudit.audit.settings import index
@@ -27,6 +27,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.runtime.records import check_returned
 from fedaudit.fl.runtime.workers import one_thread
 
 STEPS = 2  # that are timed at least, after one that is not
@@ -83,8 +84,8 @@ def estimate_controls(
     clients = PlayedClients.of(federation, parameters)
     found = {}
     for name in sorted(filter(None, names)):
-        module = importlib.import_module(f"fedaudit.audit.controls.{name}")
-        steps: dict[int, int] = module.count_steps(clients, settings, training)
+        steps = load_control(name).count_steps(clients, settings, training)
+        check_returned(name, Control, "count_steps", steps)
         found[name] = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
             number * measure_step(federation, make_net, rows, size)
             for size, number in steps.items()

@@ -28,6 +28,8 @@ class Phase:
     def settings(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
         """Those of a resolved config."""
         found = {k: resolved[k] for k in self.keys if k in resolved}
+        if not found.get("checks"):  # earlier folders say nothing of them
+            found.pop("checks", None)
         if self.name == "score":  # of the report, what the result itself may hold
             found["show"] = resolved["report"]["show"]
         return found
@@ -35,7 +37,7 @@ class Phase:
 
 PHASES = (
     Phase("simulate", ("seed", *SIMULATED, "record", "evaluate_every")),
-    Phase("attack", ("attacks", "budget", "replay")),
+    Phase("attack", ("attacks", "checks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "noise_audit")),
     Phase("matrix", ("matrix", "absence"), "experiments.matrix"),  # its cells are runs with phases of their own
     Phase("score", ("policy", "prior", "title", "system", "claims", "variants")),

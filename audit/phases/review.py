@@ -17,6 +17,7 @@ from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
 from fedaudit.audit.attestation.seal import find_changed, read_record, read_statement
+from fedaudit.audit.case.digests import named_plugins
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -32,10 +33,11 @@ from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.settings.spec import AttackSpec, NamedPlugin
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, unread
+from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Finding
@@ -90,6 +92,7 @@ def review(
         made[run.audit.name] = confirmed.dump()
         others = tuple(n for n in (run.audit.name, *reports) if (run.path / n).read_bytes() != made[n])
     inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))
+    code = [name for _, name in config.list_code()]
     return Review(
         result=confirmed if same else Scoring(run, config, policy).derive(),
         content=content,
@@ -97,7 +100,7 @@ def review(
         scored_by="" if same else f"{own.name}, version {own.version}, SHA-256 {own.sha256}, {own.owner}",
         reports=reports,
         others=others,
-        strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner)),
+        strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner, code)),
     )
 
 
@@ -109,9 +112,15 @@ def _list_reports(folder: Path, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(present)
 
 
-def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) -> list[str]:
-    """Files, at any depth, that none of these phases leaves, or in runs in other folders than `inner`."""
-    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...], code: Iterable[str]) -> list[str]:
+    """Files, at any depth, that none of these phases leaves, or in runs in other folders than `inner`.
+
+    `code` is what the config names, which lies in the folder and in its runs.
+    """
+    tops = foreign.list_tops(code)
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    names = sorted(p.relative_to(folder).as_posix() for p in files)
+    names = [n for n in names if not tops.intersection(part.removesuffix(".py") for part in n.split("/"))]
     return [
         n for n in names if not is_of_run(n, ran) or (n.partition("/")[0] in CELLS and not n.startswith(inner))
     ]
@@ -120,6 +129,7 @@ def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) ->
 def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterator[str]:
     recorded = chain.read_chain(run.path)
     yield from _check_phases(run.path, phases(config.case), resolve(config), recorded)
+    yield from _find_other_code(run.path, config.list_plugins(), recorded)
     terms = chain.digest_terms(config, "score", read_policy(run.path))
     if "score" in recorded.links and not chain.current(recorded, "score", terms):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
@@ -134,7 +144,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     sent = [*lines, *unread(run.artifacts)]
     yield from check_files(run.path, sent)
     yield from _check_cells(run.path)
-    evidence, of_cells = EvidenceFolder(run.path), [f"{name}.json" for name in cells]
+    evidence, of_cells = EvidenceFolder(run.path, config.checks), [f"{name}.json" for name in cells]
     yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, sent)
     releases = ledger.read(run.ledger)
     yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)
@@ -164,6 +174,15 @@ def _check_phases(
         chain.same_settings(folder, recorded, phase.name, now)
     has_reports = "report" in recorded.links or any(folder.glob("report.*"))
     yield from chain.broken(folder, recorded, [p.name for p in wanted if p.name != "report" or has_reports])
+
+
+def _find_other_code(folder: Path, plugins: Iterable[NamedPlugin], recorded: chain.Chain) -> Iterator[str]:
+    """Code that lies in the folder and is not what a phase ran, as sentences."""
+    now = named_plugins(p for p in plugins if p.spec.foreign and foreign.files([p.spec.name]))
+    for name, link in recorded.links.items():
+        for plugin in sorted(now.keys() & link.plugins.keys()):
+            if now[plugin] != link.plugins[plugin]:
+                yield f"{folder}: the code of {plugin} is not what {name} ran: its SHA-256 differs"
 
 
 def _check_cells(folder: Path) -> Iterator[str]:

@@ -76,6 +76,7 @@ class Config(Group):
         default=None, description="a list of plugins; auto: every attack that applies, within the budget"
     )
     budget: TimeBudget = Field(default=TimeBudget(), description="what `attacks: auto` may take")
+    checks: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="your own, beside ours")
     variants: Annotated[tuple[Variant, ...], Field(max_length=50)] | None = Field(
         default=(),
         description="the same run with other protections, each attacked; auto: protections against what was "
@@ -156,11 +157,10 @@ class Config(Group):
         """Every plugin that the config names."""
         if self.matrix is not None:
             yield from self.matrix.list_plugins()
-        yield from number_plugins("protections", "protections", self.protections)
+        for key in ("protections", "attacks", "checks", "accountants"):
+            yield from number_plugins(key, key, getattr(self, key) or ())
         for i, variant in enumerate(self.variants or ()):
             yield from number_plugins("protections", f"variants[{i}].protections", variant.protections)
-        yield from number_plugins("attacks", "attacks", self.attacks or ())
-        yield from number_plugins("accountants", "accountants", self.accountants)
         yield from number_plugins("sections", "sections", [PluginSpec(name=name) for name in self.sections])
         formats = [PluginSpec(name=name) for name in self.report.formats]
         yield from number_plugins("renderers", "report.formats", formats)

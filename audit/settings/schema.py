@@ -36,6 +36,7 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "methods": "methods",
     "protections": "protections",
     "attacks": "attacks",
+    "checks": "checks",
     "accountants": "accountants",
 }
 BY_ID = "protections-by-id"  # of a matrix, where one may stand more than once

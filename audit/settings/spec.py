@@ -97,6 +97,11 @@ class NamedPlugin(NamedTuple):
     where: str
     spec: PluginSpec
 
+    @property
+    def key(self) -> str:
+        """The key of the config that it stands below."""
+        return re.split(r"[\[.]", self.where)[0]
+
 
 def number_plugins(kind: str, where: str, specs: Sequence[PluginSpec]) -> Iterator[NamedPlugin]:
     """The plugins of a list."""

@@ -17,11 +17,11 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.experiments.cells import combine_failures, list_cells, run_cells
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.merge import merge

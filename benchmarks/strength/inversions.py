@@ -18,10 +18,10 @@ from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.truth import shift_images
 from fedaudit.audit.observer.view import grant_knowledge
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

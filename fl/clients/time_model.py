@@ -119,7 +119,7 @@ class Devices(Plugin):
     """A class of devices. Subclasses write workload()."""
 
     title: str
-    source: str
+    source: str = ""
 
     @settings
     class Config:

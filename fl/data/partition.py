@@ -30,7 +30,7 @@ class Partition(Plugin):
     """
 
     title: str
-    source: str
+    source: str = ""
     by_group: ClassVar[bool] = True  # reads the groups of labels, which some tasks have none of
 
     @abstractmethod

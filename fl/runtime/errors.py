@@ -11,6 +11,7 @@ _OURS = Path(__file__).parents[2]
 # where code lies that no user of ours has written: ours, and that of the interpreter and of its packages
 _INSTALLED = (_OURS, Path(sys.base_prefix), Path(sys.prefix))
 _PLACE = "_fedaudit_place"
+_LONGEST = 2000  # signs of what an error says
 
 
 class UserError(Exception):
@@ -81,14 +82,21 @@ def suggest_name(given: object, known: Iterable[str], otherwise: str = "") -> st
 def quote_error(error: BaseException) -> str:
     """What an error says, in one line and without a hint; one of somebody's own may fail in saying it."""
     try:
-        return error.sentence if isinstance(error, UserError) else " ".join(str(error).split())[:300]
+        text = error.sentence if isinstance(error, UserError) else " ".join(str(error).split())
     except Exception:  # noqa: BLE001
         return "it does not say what is wrong"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-def describe_failure(error: BaseException) -> str:
-    """Why a part of an audit came to nothing, as a phrase: an attack, a check."""
-    return error.sentence if isinstance(error, UserError) else f"{type(error).__name__}: {quote_error(error)}"
+def describe_failure(error: BaseException, said: str = "") -> str:
+    """Why a part of an audit came to nothing, as a phrase: an attack, a check; and in which line.
+
+    `said` is what the error says, where somebody puts it better.
+    """
+    if isinstance(error, UserError):
+        return error.sentence
+    place = find_place(error)
+    return f"{type(error).__name__}{f' in {place}' if place else ''}: {said or quote_error(error)}"
 
 
 def describe_unexpected(error: BaseException) -> tuple[str, str]:

@@ -68,13 +68,19 @@ def bring(
     known = sys.modules.get(top)
     if known is not None and (file is None or not _is_beside(known) or known.__file__ == str(file)):
         return
-    if file is None or (known is None and _is_installed(top, file)):
+    if known is None and _is_installed(top, file):
         return
+    if file is None:
+        raise UserError(
+            f"{where}: cannot load {name!r}: no {top}.py in {_list_places(folders)}".removeprefix(": "),
+            hint=f"copy {top}.py, or the folder {top} of a package, there, or install it",
+            key=where,
+        )
     admit(file)
     try:
         _load(top, file)
     except Exception as error:
-        raise refusal(name, error, where) from error
+        raise _explain_sibling(name, error, folders, where) or refusal(name, error, where) from error
 
 
 def find_beside(top: str, folders: Sequence[Path]) -> Path | None:
@@ -87,7 +93,27 @@ def _is_beside(module: ModuleType) -> bool:
     return isinstance(getattr(module.__spec__, "loader", None), _Beside)
 
 
-def _is_installed(top: str, file: Path) -> bool:
+def _list_places(folders: Sequence[Path]) -> str:
+    """In words; a relative path is of the current folder, which has no name."""
+    return " or ".join(dict.fromkeys("the current folder" if f == Path() else str(f) for f in folders))
+
+
+def _explain_sibling(name: str, error: Exception, folders: Sequence[Path], where: str) -> UserError | None:
+    """What to do where a file imports another one beside it, which nobody named; None for another error."""
+    other = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not other or find_beside(other, folders) is None:
+        return None
+    package = f"my_{name.partition(':')[0]}"
+    what = f"cannot load {name!r}: it imports {other}, and beside a config only what is named is loaded"
+    return UserError(
+        f"{where}: {what}".removeprefix(": "),
+        hint=f"put both into a folder, such as {package}, with an empty __init__.py; "
+        f"import {package}.{other}, and name '{package}.{name}'",
+        key=where,
+    )
+
+
+def _is_installed(top: str, file: Path | None) -> bool:
     """Whether Python finds such a module elsewhere: a notebook's path has the folder where it was started."""
     spec = importlib.util.find_spec(top)
     return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != file)
@@ -115,8 +141,8 @@ def digest_code(whole: Path) -> str:
 
 
 def files(names: Iterable[str]) -> dict[str, Path]:
-    """Module -> file of what was brought of these modules, for a process that starts with none of it."""
-    found = {name: getattr(sys.modules[name], "__spec__", None) for name in names}
+    """Module -> file of what was brought of the modules that these names ("module:Class") begin with."""
+    found = {top: getattr(sys.modules.get(top), "__spec__", None) for top in list_tops(names)}
     return {n: Path(s.origin) for n, s in found.items() if s and s.origin and isinstance(s.loader, _Beside)}
 
 
@@ -127,7 +153,7 @@ def importing_anew(names: Collection[str]) -> Iterator[None]:
     What it left in its modules, its classes or the environment is not there, and nothing stays of what it leaves
     in them. A name of the program itself has no file to be read again.
     """
-    named = _list_tops(names) - {"__main__", OURS}
+    named = list_tops(names) - {"__main__", OURS}
     tops = {top for top in named if getattr(sys.modules.get(top), "__spec__", None) is not None}
     brought, environment = files(tops), dict(os.environ)
 
@@ -164,7 +190,7 @@ def noting_traces(names: Collection[str]) -> Iterator[set[str]]:
     if not hasattr(sys, "_fedaudit_traces"):  # Python keeps such a hook until it ends
         sys._fedaudit_traces = True  # type: ignore[attr-defined]
         sys.addaudithook(_note_trace)
-    _traces, _tops = set(), frozenset(_list_tops(names))
+    _traces, _tops = set(), frozenset(list_tops(names))
     try:
         yield _traces
     finally:
@@ -197,7 +223,7 @@ def _is_opened_by_team() -> bool:
     return False
 
 
-def _list_tops(names: Collection[str]) -> set[str]:
+def list_tops(names: Iterable[str]) -> set[str]:
     """The top-level modules of these names."""
     return {name.partition(":")[0].partition(".")[0] for name in names}
 

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar, cast
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError, suggest_name
+from fedaudit.fl.runtime.records import check_types
 from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
@@ -154,14 +155,16 @@ def load(
 ) -> type[T]:
     """The plugin class called `name`: of a file of one of the packages, or "module:Class".
 
-    Raises UserError where there is none, naming the key `where`.
+    Raises UserError where there is none, or where it lacks what `base` asks for, naming the key `where`.
     """
     if ":" in name:
         return _load_foreign(name, base, where, takes_functions)
     shelf = (packages,) if isinstance(packages, str) else tuple(packages)
     loaded: type[T] | None = _LOADED.get((shelf, name, base))
     if loaded is None:
-        loaded = _LOADED[shelf, name, base] = _import_class(find_module(shelf, name, where), name, base)
+        loaded = _import_class(find_module(shelf, name, where), name, base)
+        _check_contract(loaded, base, where)
+        _LOADED[shelf, name, base] = loaded
     return loaded
 
 
@@ -202,11 +205,12 @@ def _load_foreign(name: str, base: type[T], where: str, takes_functions: bool) -
         return cast(type[T], cls)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise UserError(
-            f"{where}: {name!r} is not a {base.__name__}".removeprefix(": "),
+            f"{where}: {name!r} is not {_with_article(base.__name__)}".removeprefix(": "),
             hint=f"derive it from {base.__module__}:{base.__name__}",
             key=where,
         )
     _refuse_misspelt(cls, base, where)
+    _check_contract(cls, base, where)
     return cls
 
 
@@ -220,11 +224,67 @@ def _refuse_misspelt(cls: type[Any], base: type[Any], where: str) -> None:
         if name.startswith("_") or name in read or isinstance(value, FunctionType | property | classmethod):
             continue
         if near := difflib.get_close_matches(name, read - set(vars(cls)), n=1, cutoff=LIKE):
-            raise UserError(
-                f"{where}: {cls.__name__} sets {name}, which nothing reads".removeprefix(": "),
-                hint=f"did you mean {near[0]!r}?",
-                key=where,
-            )
+            raise _refuse(cls, f"sets {name}, which nothing reads", f"did you mean {near[0]!r}?", where)
+
+
+def _check_contract(cls: type[Any], base: type[Any], where: str) -> None:
+    """Raise UserError for the first thing that a class derived from `base` has to have, and has not."""
+    for owner in (c for c in base.__mro__ if c.__module__.partition(".")[0] == foreign.OURS):
+        for name, kind in inspect.get_annotations(owner).items():
+            value, is_class = getattr(cls, name, _MISSING), inspect.isclass(kind)
+            if name in _SET_BY_INIT or hasattr(value, "__get__"):
+                continue
+            if is_class and isinstance(value, kind):
+                _check_record(cls, name, value, where)
+                continue
+            if value is _MISSING or is_class:
+                text = f"{kind.__name__}(...)" if is_class and kind is not str else '"..."'
+                fault = f"has no {name}" if value is _MISSING else f"has {name} = {value!r:.80}"
+                raise _refuse(cls, fault, f"write {name} = {text} in the class", where)
+        for name, declared in vars(owner).items():
+            wanted, own = (getattr(f, "__func__", f) for f in (declared, getattr(cls, name)))
+            if name.startswith("_") or not inspect.isfunction(wanted):
+                continue
+            line = f"def {name}({', '.join(inspect.signature(wanted).parameters)})"
+            if getattr(own, "__isabstractmethod__", False):
+                raise _refuse(cls, f"has no {name}()", f"write {line} in the class", where)
+            if own is not wanted and not _takes(own, wanted):
+                raise _refuse(cls, f"has a {name}() that takes something else", f"it is called as {line}", where)
+
+
+def _check_record(cls: type[Any], name: str, value: object, where: str) -> None:
+    if dataclasses.is_dataclass(value):
+        try:
+            check_types(value)
+        except TypeError as error:
+            raise _refuse(
+                cls, f"has a wrong {name}: {error}", f"write another {name} in the class", where
+            ) from None
+
+
+_SET_BY_INIT = ("config",)
+_MISSING: Final = object()
+
+
+def _refuse(cls: type[Any], fault: str, hint: str, where: str) -> UserError:
+    return UserError(f"{where}: {cls.__name__} {fault}".removeprefix(": "), hint=hint, key=where)
+
+
+def _takes(own: Any, wanted: Any) -> bool:
+    """Whether one can be called as the other is; what Python cannot look into is believed."""
+    given = inspect.signature(wanted).parameters.values()
+    by_name = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
+    try:
+        inspect.signature(own).bind(*(p for p in given if p.kind is p.POSITIONAL_OR_KEYWORD), **by_name)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _with_article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "AEIOU" else f"a {noun}"
 
 
 def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:

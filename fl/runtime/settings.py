@@ -180,6 +180,15 @@ def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, An
     return UserError(f"{key} {problem}{got}".strip(), hint="; ".join(hints), key=key)
 
 
+def describe_record(error: ValidationError) -> str:
+    """Which field of a record is wrong, what it must be and what was found, as a phrase."""
+    first = error.errors()[0]
+    field = ".".join([error.title, *map(str, first["loc"])])
+    if first["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field} {describe_problem(first)}, got {_show_value(first['input'])}"
+
+
 def describe_problem(first: Any) -> str:
     """What a value must be, as a phrase that follows its name."""
     kind, context = first["type"], first.get("ctx", {})

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
@@ -17,6 +18,8 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import NON_FINITE, base_of, replace_non_finite
 from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, in_order
+
+T = TypeVar("T")
 
 
 class ProtectionChain:
@@ -83,7 +86,7 @@ class ProtectionChain:
             sending.rng = self._streams.torch("protection", *keys)
             sending.noise = source = NoiseSource(self._streams.noise("protection", *keys))
             before = len(sending.releases)
-            protection.apply(sending)
+            _act(protection, protection.apply, sending)
             _check_shares_stay(shares, sending.message, protection)
             stream = "/".join(map(str, ("protection", *keys)))
             added = _name_source(
@@ -165,7 +168,7 @@ class ProtectionChain:
                 rng=self._streams.torch("protection", number, round, "mean"),
                 noise=source,
             )
-            protection.average(averaging)
+            _act(protection, protection.average, averaging)
             mean, stream = averaging.model, f"protection/{number}/{round}/mean"
             for i, release in enumerate(_name_source(averaging.releases, source.issued)):
                 line = _describe_clip(release, protection)
@@ -181,6 +184,17 @@ class ProtectionChain:
     def _skips(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
         return protection.enforced_by == "client" or self.hides_single_uploads
+
+
+def _act(protection: Protection, act: Callable[[T], object], on: T) -> None:
+    """Raise UserError where it returns something, which nobody reads: what it would change stayed as it was."""
+    if (returned := act(on)) is not None:
+        is_message = isinstance(on, Sending)
+        name, place = ("apply", "sending.message[kind]") if is_message else ("average", "averaging.model")
+        raise UserError(
+            f"{type(protection).__name__}: {name}() returned {type(returned).__name__}, which nobody reads",
+            hint=f"write {place} = ... and return nothing",
+        )
 
 
 def _check_shares_stay(

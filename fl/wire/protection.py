@@ -70,10 +70,10 @@ class Uploads:
 
 
 class Protection(Plugin):
-    """Subclasses set `title`, `source` and write apply() and describe()."""
+    """Subclasses set `title` and write apply() and describe(); `source` names a paper."""
 
     title: str
-    source: str
+    source: str = ""
     kinds: tuple[Kind, ...] = ()  # what it acts on
     answers: frozenset[str] = (
         frozenset()

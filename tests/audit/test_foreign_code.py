@@ -15,7 +15,7 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime import foreign
 from tests.audit.test_bad_input import refused, run_folder
-from tests.audit.tiny import TEXT
+from tests.audit.tiny import TEXT, VERDICTS
 
 RUNNER = CliRunner()
 PLAIN = "federation: {dataset: digits, clients: 4}\nmethod: {name: fedavg, rounds: 2}\nworkers: 0\n"
@@ -101,8 +101,52 @@ def test_a_plugin_that_cannot_be_imported_says_which_file_and_why(here: Path) ->
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
     refused(
         ["show", "c.yaml", "--trust-plugins"],
-        "c.yaml:2: method: cannot load 'mine:Mine': No module named 'own_helper'",
-        "package",
+        "cannot load 'mine:Mine': it imports own_helper, and beside a config only what is named is loaded",
+        "put both into a folder, such as my_mine, with an empty __init__.py",
+    )
+    (here / "mine.py").write_text("import not_there\n")
+    refused(["show", "c.yaml", "--trust-plugins"], "cannot load 'mine:Mine': No module named 'not_there'")
+
+
+ATTACK = """
+from dataclasses import replace
+from fedaudit.attacks.attack import Attack
+from fedaudit.attacks.counts.count_recovery import CountRecovery
+from fedaudit.fl.kinds import Kind
+class Mine(Attack):
+    card = replace(CountRecovery.card, requires=(Kind.NUM_EXAMPLES,), also_reads=(), aids=(), control="")
+    def run(self, view, knowledge, rng): return {}
+    def measure(self, claim, truth, rng): return []
+"""
+WITH_ATTACK = TEXT + "attacks: ['mine:Mine']\nnoise_audit: {play: false}\nreport: {formats: [json]}\nworkers: 0\n"
+
+
+def test_a_run_folder_holds_the_code_that_it_names_and_says_where_that_was_changed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "mine.py").write_text(ATTACK)
+    (here / "c.yaml").write_text(WITH_ATTACK)
+    assert RUNNER.invoke(app, ["run", "c.yaml", "--out", "out", "--trust-plugins"]).exit_code in VERDICTS
+    (here / "mine.py").unlink()
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    for command in (["check", str(here / "out")], ["explain", "mine.Mine", "--run", str(here / "out")]):
+        sys.modules.pop("mine", None)
+        asked = RUNNER.invoke(app, command)
+        assert asked.exit_code == 2 and f"{here / 'out' / 'mine.py'} would run here" in asked.stderr
+        assert RUNNER.invoke(app, [*command, "--trust-plugins"]).exit_code in VERDICTS
+    (here / "out" / "mine.py").write_text(ATTACK + "# another\n")
+    sys.modules.pop("mine")
+    refused(
+        ["check", str(here / "out"), "--trust-plugins"],
+        "the code of attacks mine:Mine is not what attack ran: its SHA-256 differs",
+    )
+    (here / "out" / "mine.py").unlink()
+    sys.modules.pop("mine")
+    refused(
+        ["check", str(here / "out"), "--trust-plugins"],
+        f"cannot load 'mine:Mine': no mine.py in {here / 'out'}",
+        "copy mine.py, or the folder mine of a package, there, or install it",
     )
 
 

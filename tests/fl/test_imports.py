@@ -33,6 +33,7 @@ ALLOWED = {
         "fedaudit.fl.runtime.eager",
         "fedaudit.fl.runtime.errors",
         "fedaudit.fl.runtime.plugin",
+        "fedaudit.fl.runtime.records",
         "fedaudit.fl.runtime.settings",
         "fedaudit.fl.runtime.side_by_side",
         "fedaudit.fl.runtime.streams",

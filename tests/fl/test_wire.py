@@ -14,7 +14,7 @@ from fedaudit.fl.recording.recorder import Recorder, manifest, read
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.wire.protection import Message, Protection, Sending, describe_protection
+from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, describe_protection
 from fedaudit.fl.wire.wire import Wire
 
 CARD = Card(
@@ -319,6 +319,28 @@ def test_the_order_of_arrays_tells_nothing(tmp_path: Path) -> None:
 def test_an_array_that_a_protection_adds_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"added the array 'debug' to local_model"):
         Wire(CARD, Streams(1), [Sends("w", "b", "debug")]).uplink(0, UP, 0, DOWN)
+
+
+class Returns(Hides):
+    """Hands back what it should have put in place of what was there."""
+
+    central = True
+
+    def apply(self, sending: Sending) -> Message:  # type: ignore[override]
+        return {kind: {k: v.round() for k, v in of.items()} for kind, of in sending.message.items()}
+
+    def average(self, averaging: Averaging) -> Payload:  # type: ignore[override]
+        return averaging.model
+
+
+def test_a_protection_that_returns_what_it_made_is_refused_for_it_changed_nothing() -> None:
+    wire = Wire(CARD, Streams(7), [Returns()])
+    with pytest.raises(UserError, match=r"Returns: apply\(\) returned dict, which nobody reads") as refused:
+        wire.uplink(0, UP, 1, DOWN)
+    assert "sending.message[kind] = ..." in refused.value.hint
+    with pytest.raises(UserError, match=r"Returns: average\(\) returned dict") as refused:
+        wire.average(0, MODEL, MODEL, 1, 2)
+    assert "averaging.model = ..." in refused.value.hint
 
 
 def test_every_protection_round_and_sender_has_its_own_stream(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.condensed import _TWICE, count_steps
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.effort import PlayedClients
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact

@@ -14,8 +14,8 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import condensed
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

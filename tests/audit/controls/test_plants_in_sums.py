@@ -12,8 +12,9 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
-from fedaudit.audit.phases.attack_bench import Bench, plant
+from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.fl.recording.recorder import read
 from tests.audit.simulated import simulated
 

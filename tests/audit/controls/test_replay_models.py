@@ -15,11 +15,11 @@ from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays, Visit, find_received_message
 from fedaudit.audit.controls.memorised import FEW, IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact

@@ -14,10 +14,10 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import SERVER, Artifact

@@ -14,10 +14,10 @@ from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpd
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import SERVER, Artifact, Party
 from fedaudit.fl.kinds import Kind
