@@ -41,7 +41,7 @@ def configure(folder: Path, task: str, **more: Any) -> Config:
             "availability": "full",
         },
         "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 10, "lr": 0.05},
-        "attacks": ["loss_threshold", "confidence", "dlg"],
+        "attacks": ["loss_threshold"],
         "noise_audit": {"play": False},
         "report": {"formats": []},
         "workers": 0,
@@ -55,8 +55,10 @@ def test_membership_is_asked_by_the_tasks_own_loss_and_classes_are_not(tmp_path:
     execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
     files = {f["name"]: f for f in (json.loads(p.read_text()) for p in run.evidence.glob("0*.json"))}
     assert files["loss_threshold"]["status"] == "ran" and files["loss_threshold"]["evidence"]
-    assert files["confidence"]["reason"] == "it needs a class for each example"
-    assert files["dlg"]["reason"].startswith("it needs images")
+    for name, needs in (("confidence", "a class for each example"), ("dlg", "images")):
+        listed = configure(tmp_path, "regression", attacks=["loss_threshold", name])
+        with pytest.raises(UserError, match=rf"attacks\[1\]: {name} can never apply: it needs {needs}"):
+            execute(RunDir.create(tmp_path / name), listed, ["simulate"], lambda *_: None, skip_finished=True)
 
 
 @pytest.mark.nightly
