@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedaudit.attacks.poisoning.label_flip import LabelFlip
+from fedaudit.attacks.poisoning.reversal import SignFlip
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, RoundMethod
@@ -118,3 +120,14 @@ def test_the_loss_of_a_regression_is_that_of_its_numbers_by_hand() -> None:
     net = build(d.task, d.width)
     x, y = torch.from_numpy(d.train.x[:5]), torch.from_numpy(d.train.y[:5])
     assert net.loss(x, y).item() == pytest.approx(((net(x)[:, 0] - y) ** 2).mean().item(), abs=1e-6)
+
+
+def test_an_adversary_that_acts_on_classes_refuses_a_number() -> None:
+    flip = LabelFlip(LabelFlip.Config(clients=1))
+    with pytest.raises(UserError, match="Label flip acts on classes, and the task of the data is regression"):
+        world("regression", method("fedavg"), adversary=flip)
+
+
+def test_an_adversary_that_changes_updates_takes_every_task() -> None:
+    turned = SignFlip(SignFlip.Config(clients=1))
+    assert world("several", method("fedavg", rounds=2), adversary=turned).history
