@@ -298,13 +298,14 @@ def _write_case(
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
     width = count_outputs(model, shape, task)
-    least = 2 if task.has_classes or task.by_place else 1
-    require_outputs(width, max([least, *(task.width(part.y) for part in groups if len(part))]), task)
+    require_outputs(
+        width, max([1, task.fewest_names, *(task.width(part.y) for part in groups if len(part))]), task
+    )
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
         "examples": {
-            "classes": [str(c) for c in range(width)] if task.takes_names else [],
+            "classes": [str(c) for c in range(width)] if task.fewest_names else [],
             "task": repr(task),
             "are": "table" if len(shape) == 1 else None,
             "shape": list(shape),
