@@ -193,8 +193,7 @@ def write_case(
 ) -> CustomCase:
     """A case of one round: the network goes out, and what clients sent comes back. Raises UserError."""
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
-    least = 2 if task.has_classes or task.by_place else 1
-    known = max([least, len(classes or ()), *(task.width(part.y) for part in groups if len(part))])
+    known = max([1, task.fewest_names, len(classes or ()), *(task.width(part.y) for part in groups if len(part))])
     some, shape = np.concatenate([part.x[:PROBED] for part in groups]), holdings.auxiliary.x.shape[1:]
     some = some if len(some) else np.zeros((1, *shape), np.float32)
     net, width = prepare_network(model, some, known, task)
@@ -204,7 +203,7 @@ def write_case(
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
         "examples": {
-            "classes": names if task.takes_names else [],
+            "classes": names if task.fewest_names else [],
             "task": repr(task),
             "are": "table" if len(shape) == 1 else None,
             "shape": list(shape),

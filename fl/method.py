@@ -150,7 +150,8 @@ class RoundMethod(Method):
                 "the unweighted mean of the models that come back",
                 hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
             )
-        federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.card.collects)
+        sent = (*self.card.uplink, *self.card.relay)
+        federation.compromise.check(self.card.title, sent, self.card.collects, federation.public.task)
         if federation.aggregator.needs_root and not self.card.collects:
             raise UserError(
                 f"{federation.aggregator.title} needs a round that begins with one model for all, and "

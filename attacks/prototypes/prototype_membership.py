@@ -57,6 +57,7 @@ _AIDS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNT
 class PrototypeMembership(Attack):
     card = Card(
         title="Membership from prototypes (likelihood ratio)",
+        needs=("numbers", "classes"),
         source="Sankararaman et al., Nature Genetics 2009; Dwork et al., FOCS 2015",
         aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),

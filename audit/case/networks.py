@@ -132,7 +132,16 @@ def check_trained_network(net: nn.Module, x: Tensor, width: int, task: Task, whe
             hint="leave requires_grad on for some of them, or train adapters: federation.adapters",
             key=where,
         )
-    require_outputs(count_outputs(net, x, task), width, task, where)
+    try:
+        found = count_outputs(net, x, task)
+    except RuntimeError as error:  # of a network of ours; others' say so themselves
+        given = f"{_name_dtype(x.dtype)} {list(x.shape[1:])}"
+        raise UserError(
+            f"the network takes other examples than this data set's, {given}: {quote_error(error)}",
+            hint="choose a model for this kind of data: `fedaudit tools list models`",
+            key=where,
+        ) from error
+    require_outputs(found, width, task, where)
 
 
 def _name_dtype(dtype: torch.dtype) -> str:

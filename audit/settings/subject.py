@@ -25,8 +25,9 @@ class ExampleLayout(Group):
         max_length=100_000,
         description="names of the classes, in the order of their labels; of findings, or of classes of places",
     )
-    task: Literal["classify", "several", "regression", "survival", "segment"] = Field(
-        default="classify", description="what the network gives for an example, and so what labels are"
+    task: Text = Field(
+        default="classify",
+        description="what the network gives for an example, and so what labels are: a name of fl/tasks/",
     )
     are: Literal["text", "table"] | None = Field(
         default=None,
@@ -46,7 +47,9 @@ class ExampleLayout(Group):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        least = {"classify": 2, "segment": 2, "several": 1}.get(self.task, 0)
+        from fedaudit.fl.tasks._task import load_task  # which loads torch
+
+        least = load_task(self.task, "subject.examples.task").fewest_names
         if len(self.classes) < least or (self.classes and not least):
             wanted = f"{least} names at least" if least else "none: numbers have no names"
             raise ValueError(f"classes has {len(self.classes)} names, and task {self.task} wants {wanted}")

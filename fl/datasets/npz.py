@@ -44,8 +44,8 @@ class NPZ(Dataset):
         layout: Literal["chw", "hwc"] | None = Field(
             default=None, description="where channels stand in images: chw or hwc; null: chw, if that can be"
         )
-        task: Literal["classify", "several", "regression", "survival", "segment"] | None = Field(
-            default=None, description="what labels are; null: what their shape allows"
+        task: str | None = Field(
+            default=None, description="what labels are, a name of fl/tasks/; null: what their shape allows"
         )
 
     def load(self) -> Data:
@@ -129,7 +129,7 @@ def _find_task(arrays: Mapping[str, NDArray[Any]], declared: str | None) -> Task
     """What the labels of the training part are: as declared, else as their shape allows."""
     x, y = arrays["x_train"], arrays["y_train"]
     if declared:
-        found: Task = load_task(declared)()
+        found: Task = load_task(declared, "federation.dataset.task")()
         return found
     if y.ndim == 1 and y.dtype.kind != "f":
         return Classify()

@@ -59,7 +59,7 @@ class SiteEvaluation(SiteMemory):
 
     def judge(self, state: State) -> JudgedModel:
         """A shared model on what the compromised clients keep from their training, for `Meeting.judge`."""
-        bad, parts, labels = self.compromise, self.holdings.parts, self.data.train.y
+        bad, parts, labels = self.compromise, self.holdings.parts, self.groups
         rows = np.concatenate([bad.divide(parts[k], labels)[1] for k in sorted(bad.clients)])
         x, y = self.examples(self.data.train, rows)
         model = {k: v.to(self.device) for k, v in state.items()}

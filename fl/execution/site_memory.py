@@ -36,6 +36,7 @@ class SiteMemory:
         self.private = private
         self.compromise = compromise or Compromise()
         self.data, self.classes = holdings.data, len(holdings.data.groups)
+        self.groups = self.data.group(self.data.train)  # [N] of all training examples
         self.trained = method.prepare(net, self.classes)  # what clients work with
         self.trained.task = net.task
         self.message: Message = {}

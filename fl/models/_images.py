@@ -19,16 +19,6 @@ def channels(model: str, shape: tuple[int, ...]) -> int:
     return shape[0]
 
 
-def flatten(model: str, x: Tensor) -> Tensor:
-    """Examples [b, ...] of whatever shape as rows [b, F]; raises UserError where they are tokens."""
-    if not x.is_floating_point():
-        raise UserError(
-            f"{model} takes numbers; one example of this data set is tokens {list(x.shape[1:])}",
-            hint="choose a model for this kind of data: `fedaudit tools list models`",
-        )
-    return x.flatten(1)
-
-
 def flat_size(model: str, maps: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> int:
     """How many numbers `maps` makes of one image; raises UserError where the image is too small."""
     try:

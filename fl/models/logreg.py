@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.models._images import flatten
 
 
 class LogReg(Net):
@@ -19,4 +18,4 @@ class LogReg(Net):
         self.head = nn.Linear(prod(shape), classes)
 
     def features(self, x: Tensor) -> Tensor:
-        return flatten("logreg", x)
+        return x.flatten(1)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.models._images import flatten
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -34,7 +33,7 @@ class MLP(Net):
         self.head = nn.Linear(widths[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
-        h: Any = flatten("mlp", x)
+        h: Any = x.flatten(1)
         for layer in self.layers:
             h = relu(layer(h))
         out: Tensor = h

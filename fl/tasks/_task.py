@@ -25,7 +25,7 @@ class Task(Plugin):
     words: ClassVar[str]  # what the network gives for an example
     separable: ClassVar[bool] = True  # the loss of a batch is the mean of a loss of each example by itself
     has_classes: ClassVar[bool] = False  # an example is of one class, whose name is in the data's `classes`
-    takes_names: ClassVar[bool] = True  # outputs have names: of classes or findings; numbers have none
+    fewest_names: ClassVar[int]  # of classes or findings, which outputs have; 0: numbers have none
     by_place: ClassVar[bool] = False  # the network answers for every place of an example, [n, width, *places]
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Task(Plugin):
 
     def fits_names(self, y: Labels, names: int) -> bool:
         """Whether so many names of classes or findings fit the labels."""
-        return names in (0, self.width(y)) if self.takes_names else not names
+        return names in (0, self.width(y)) if self.fewest_names else not names
 
     @abstractmethod
     def losses(self, out: Tensor, y: Tensor) -> Tensor:

@@ -19,13 +19,14 @@ NO_ANSWER = -1  # no class
 
 class Classify(Task):
     title = "Classification"
+    fewest_names = 2
     words = "a class"
     has_classes = True
 
     def misfit(self, y: Labels, n: int) -> str:
         if y.shape == (n,) and y.dtype.kind in "iu" and not (n and y.min() < 0):
             return ""
-        least = f", from {y.min()}" if y.dtype.kind in "iuf" and y.size else ""
+        least = f", from {y.min()}" if y.dtype.kind in "iuf" and y.size and y.min() < 0 else ""
         return f"{y.dtype} {list(y.shape)}{least}, expected whole numbers [{n}] from 0"
 
     def width(self, y: Labels) -> int:

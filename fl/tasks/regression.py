@@ -22,7 +22,7 @@ DECILES = np.arange(1, 10) / 10
 
 class Regression(Task):
     title = "Regression"
-    takes_names = False
+    fewest_names = 0
     words = "a number"
 
     @settings

@@ -16,6 +16,7 @@ from fedaudit.fl.tasks._task import Labels, Task
 
 class Segment(Task):
     title = "Segmentation"
+    fewest_names = 2
     words = "a class for each place"
     by_place = True
 

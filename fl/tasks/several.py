@@ -15,6 +15,7 @@ from fedaudit.fl.tasks._task import Labels, Task
 
 class Several(Task):
     title = "Several labels"
+    fewest_names = 1
     words = "yes or no for each of several findings"
 
     def misfit(self, y: Labels, n: int) -> str:

@@ -19,7 +19,7 @@ from fedaudit.fl.tasks._task import Labels, Task
 
 class Survival(Task):
     title = "Survival"
-    takes_names = False
+    fewest_names = 0
     words = "a risk"
     separable = False
 

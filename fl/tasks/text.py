@@ -18,6 +18,7 @@ from fedaudit.fl.tasks.classify import Classify
 
 class Text(Task):
     title = "Language"
+    fewest_names = 2
     words = "the next token"
 
     def misfit(self, y: Labels, n: int) -> str:

@@ -1,5 +1,6 @@
 """Federations of every task: who trains them, and who says in one sentence why not."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedaudit.attacks.poisoning.label_flip import LabelFlip
+from fedaudit.attacks.poisoning.reversal import SignFlip
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
 from fedaudit.fl.protections.dp_sgd import DPSGD
 from fedaudit.fl.runtime import plugin
@@ -118,3 +122,50 @@ def test_the_loss_of_a_regression_is_that_of_its_numbers_by_hand() -> None:
     net = build(d.task, d.width)
     x, y = torch.from_numpy(d.train.x[:5]), torch.from_numpy(d.train.y[:5])
     assert net.loss(x, y).item() == pytest.approx(((net(x)[:, 0] - y) ** 2).mean().item(), abs=1e-6)
+
+
+def test_an_adversary_that_acts_on_classes_refuses_a_number() -> None:
+    flip = LabelFlip(LabelFlip.Config(clients=1))
+    with pytest.raises(UserError, match="Label flip acts on classes, and the task of the data is regression"):
+        world("regression", method("fedavg"), adversary=flip)
+
+
+def test_an_adversary_that_changes_updates_takes_every_task() -> None:
+    turned = SignFlip(SignFlip.Config(clients=1))
+    assert world("several", method("fedavg", rounds=2), adversary=turned).history
+
+
+class Around(Net):
+    """A network of a method's own that holds the federation's."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__((), 0)
+        self.shared = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.shared(x)
+        return out
+
+
+class Wrapping(FedAvg):
+    def prepare(self, net: Net, classes: int) -> Net:
+        return Around(super().prepare(net, classes))
+
+    def train(self, client: Any) -> Any:
+        state = {f"shared.{k}": v for k, v in client.start.items()}
+        trained = client.train(self, {}, state)
+        own = {k.removeprefix("shared."): v for k, v in trained.state.items()}
+        return self.finish(client, replace(trained, state=own))
+
+
+def test_what_a_method_puts_around_the_network_is_of_the_same_task() -> None:
+    config = method("fedavg", rounds=2).config
+    plain, wrapped = (world("regression", of(config)) for of in (FedAvg, Wrapping))
+    assert close(plain.model, wrapped.model)
+
+
+def test_a_method_is_told_how_many_groups_labels_make() -> None:
+    for name, groups in (("classify", 4), ("regression", 10), ("survival", 2), ("several", 0)):
+        of: Any = method("fedavg", rounds=1)
+        world(name, of)
+        assert of.classes == groups
