@@ -8,8 +8,6 @@ import inspect
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,61 +116,6 @@ def test_every_command_that_a_program_names_is_one() -> None:
             if "tools list X" not in whole and not re.search(r" --\w+$", whole):  # names an option alone
                 faults[ident(path), line] = find_fault(whole)
     assert len(faults) > 60 and {where: fault for where, fault in faults.items() if fault} == {}
-
-
-NET = """
-from torch import nn
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(64, 10)
-    def forward(self, x):
-        return self.fc(x.flatten(1))
-"""
-# What a federation of two sites and two rounds sends, as its recorder would be told
-RECORD = """
-import numpy as np
-from sklearn.datasets import load_digits
-from fedaudit_recorder import Inbox
-digits, rng, inbox = load_digits(), np.random.default_rng(0), Inbox("inbox")
-x, y = (digits.images[:, None] / 16).astype(np.float32), digits.target
-def save(name, rows): np.savez(f"truth/{name}.npz", x=x[rows], y=y[rows])
-save("own", slice(400, 800))
-for k in (0, 1): save(f"site-{k}", slice(200 * k, 200 * k + 200))
-net = {"fc.weight": np.zeros((10, 64), np.float32), "fc.bias": np.zeros(10, np.float32)}
-for t in (0, 1):
-    inbox.message(t, "downlink", "server", ["client"], {"global_model": net})
-    sent = [{n: v + rng.normal(0, .1, v.shape).astype(np.float32) for n, v in net.items()} for _ in (0, 1)]
-    for k in (0, 1):
-        said = {"local_model": sent[k], "num_examples": {"count": 200}}
-        inbox.message(t, "uplink", inbox.client(f"site-{k}"), ["server"], said)
-    net = {n: (sent[0][n] + sent[1][n]) / 2 for n in net}
-"""
-MAY_END = {
-    "run": (0, 1, 3),
-    "check": (0, 1, 3),
-    "verify": (0, 1, 3),
-}  # with the codes of a verdict; others with 0
-
-
-@pytest.mark.nightly
-def test_an_agent_can_carry_out_the_commands_of_its_page_one_after_the_other(tmp_path: Path) -> None:
-    (tmp_path / "truth").mkdir()
-    (tmp_path / "net.py").write_text(NET)
-
-    def carry_out(*words: str) -> int:
-        return subprocess.run([sys.executable, *words], cwd=tmp_path, stdin=subprocess.DEVNULL).returncode
-
-    assert carry_out("-m", "fedaudit", "tools", "recorder", "plain") == 0 and carry_out("-c", RECORD) == 0
-    lines = [line for body in fences(SKILL, "sh") for line in body.splitlines()]
-    assert len(lines) > 10
-    for line in lines:
-        words = shlex.split(line)
-        assert carry_out("-m", *words) in MAY_END.get(words[1], (0,)), line
-        if words[1] == "init" and words[2] == "audit.yaml":  # the agent edits it: here to be quick
-            config = tmp_path / "audit.yaml"
-            text = config.read_text().replace("rounds: 10", "rounds: 2")
-            config.write_text(text.replace("attacks: auto", "attacks: [loss_threshold, example_numbers]"))
 
 
 def test_a_command_that_is_none_is_named() -> None:
@@ -360,6 +303,11 @@ def test_every_page_begins_with_what_its_reader_can_do(site: Path) -> None:
     assert len(own) == len(STARTS)
     firsts = {p.name: p.read_text().split("\n")[2] for p in own}
     assert {n: f for n, f in firsts.items() if not f.startswith(("After this page ", "Look up "))} == {}
+
+
+def test_the_glossary_is_short_enough_to_be_read() -> None:
+    rows = re.findall(r"^\| (\w[^|]*) \| ", (ROOT / "docs/glossary.md").read_text(), re.M)[1:]
+    assert len(rows) <= 25 and rows == sorted(rows)
 
 
 STARTS = {

@@ -74,7 +74,7 @@ from pathlib import Path
 audit = fa.load("runs/mine") if Path("runs/mine").is_dir() else None
 """
 SHORT = "attacks=['example_numbers']"  # of a record, whose audit is long otherwise
-MAKES_ITS_RUN = ("README.md", "docs/start.md")  # pages that run an audit into runs/mine
+MAKES_ITS_RUN = ("README.md", "SKILL.md", "docs/start.md")  # pages that run an audit into runs/mine
 SHOWN = [p for p in PAGES if fences(p, "sh") or p.name == "README.md"]
 TAUGHT = [p for p in PAGES if fences(p, "python")]
 
