@@ -16,6 +16,7 @@ from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import Form
 from fedaudit.audit.settings.config import SIMULATED, Config
+from fedaudit.audit.settings.spec import NamedPlugin
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
 
@@ -177,6 +178,13 @@ def current(chain: Chain, name: str, terms: dict[str, str]) -> bool:
     """Whether a phase would read today what it read: of other phases, and of what `digest_terms` lists."""
     link = chain.links.get(name)
     return link is not None and link.wrote is not None and link.read == _digest_links(chain, name) | terms
+
+
+def find_other_code(chain: Chain, name: str, plugins: Iterable[NamedPlugin]) -> list[str]:
+    """Code of somebody's own, among these plugins, that a phase ran and that is another one here."""
+    link = chain.links.get(name)
+    now = {} if link is None else named_plugins(p for p in plugins if p.spec.foreign)
+    return [plugin for plugin, digest in now.items() if link and link.plugins.get(plugin, digest) != digest]
 
 
 def verify(folder: Path, chain: Chain, names: Iterable[str]) -> None:

@@ -47,6 +47,7 @@ def execute(
             _check_inputs(run.path, record, resolved, what.name)
             links, terms = chain.read_chain(run.path), chain.digest_terms(config, what.name)
             is_done = skip and is_current(record, resolved, what) and chain.current(links, what.name, terms)
+            is_done = is_done and not chain.find_other_code(links, what.name, config.list_plugins())
             # A verdict that is not made now is derived and compared: what is reported follows from the evidence
             if what.name == "score" and (is_done or "score" not in names):
                 _check_inputs(run.path, record, resolved, "report")

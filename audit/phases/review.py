@@ -17,7 +17,6 @@ from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
 from fedaudit.audit.attestation.seal import find_changed, read_record, read_statement
-from fedaudit.audit.case.digests import named_plugins
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -33,7 +32,7 @@ from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.settings.spec import AttackSpec, NamedPlugin
+from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, unread
@@ -129,7 +128,10 @@ def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...], co
 def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterator[str]:
     recorded = chain.read_chain(run.path)
     yield from _check_phases(run.path, phases(config.case), resolve(config), recorded)
-    yield from _find_other_code(run.path, config.list_plugins(), recorded)
+    beside = [p for p in config.list_plugins() if foreign.files([p.spec.name])]
+    for name in recorded.links:
+        for plugin in chain.find_other_code(recorded, name, beside):
+            yield f"{run.path}: the code of {plugin} is not what {name} ran: its SHA-256 differs"
     terms = chain.digest_terms(config, "score", read_policy(run.path))
     if "score" in recorded.links and not chain.current(recorded, "score", terms):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
@@ -174,15 +176,6 @@ def _check_phases(
         chain.same_settings(folder, recorded, phase.name, now)
     has_reports = "report" in recorded.links or any(folder.glob("report.*"))
     yield from chain.broken(folder, recorded, [p.name for p in wanted if p.name != "report" or has_reports])
-
-
-def _find_other_code(folder: Path, plugins: Iterable[NamedPlugin], recorded: chain.Chain) -> Iterator[str]:
-    """Code that lies in the folder and is not what a phase ran, as sentences."""
-    now = named_plugins(p for p in plugins if p.spec.foreign and foreign.files([p.spec.name]))
-    for name, link in recorded.links.items():
-        for plugin in sorted(now.keys() & link.plugins.keys()):
-            if now[plugin] != link.plugins[plugin]:
-                yield f"{folder}: the code of {plugin} is not what {name} ran: its SHA-256 differs"
 
 
 def _check_cells(folder: Path) -> Iterator[str]:

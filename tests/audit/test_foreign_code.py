@@ -150,6 +150,20 @@ def test_a_run_folder_holds_the_code_that_it_names_and_says_where_that_was_chang
     )
 
 
+def test_a_phase_whose_code_was_edited_is_made_again(here: Path) -> None:
+    (here / "mine.py").write_text(ATTACK)
+    (here / "c.yaml").write_text(WITH_ATTACK)
+    command = ["run", "c.yaml", "--out", "out", "--trust-plugins"]
+    assert "failed:" not in RUNNER.invoke(app, command).output
+    (here / "mine.py").write_text(ATTACK.replace("return []", "return None"))
+    sys.modules.pop("mine")
+    again = RUNNER.invoke(app, command)
+    assert again.exit_code in VERDICTS
+    why = "TypeError: Mine: measure() must return list[Evidence], got None"
+    assert f"failed: mine.Mine: {why}" in again.output
+    assert RUNNER.invoke(app, ["check", "out", "--trust-plugins"]).exit_code in VERDICTS
+
+
 def _put(config: dict[str, object], place: str) -> None:
     """`evil:Evil` at a place such as variants.0.method.name; groups and lists on the way are made."""
     at: object = config
