@@ -255,7 +255,7 @@ def test_the_command_line_prints_through_one_function() -> None:
                     found.append(f"{module} {ast.unparse(node)}")
     assert found == [
         "fedaudit.audit.cli.cards print('\\n'.join((line for e in found for line in (*card(e, _margin(found), "
-        "width, bold=sys.stdout.isatty()), ''))))"
+        "width, bold=is_bold), ''))))"
     ]  # our own cards, in bold
 
 
