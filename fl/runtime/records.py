@@ -28,7 +28,7 @@ def check_types(record: Any) -> None:
 
 def check_returned(name: str, contract: type[Any], method: str, value: Any) -> None:
     """Raise TypeError for a value that a plugin of this name returned of a method of its contract."""
-    hint = _find_return(contract, method)
+    hint = _find_return(cast(Hashable, contract), method)
     try:
         _make_adapter(hint).validate_python(value, strict=True)
     except ValidationError:
