@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,12 @@ from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series,
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.data.tokens import Canary, Tokens
-from fedaudit.fl.kinds import Kind, Modality
+from fedaudit.fl.kinds import NEEDS, Kind, Need
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
+
+if TYPE_CHECKING:  # it loads torch
+    from fedaudit.fl.tasks._task import Task
 
 T = TypeVar("T")
 Floats = NDArray[np.floating[Any]]
@@ -28,8 +31,6 @@ Floats = NDArray[np.floating[Any]]
 # ("score any image") holds the Extractors it needs as an object array; claims stay in memory.
 Claim = Mapping[str, NDArray[Any]]
 
-
-MODALITIES: frozenset[Modality] = frozenset(get_args(Modality))
 
 Size = Literal[
     "pixels", "parameters", "network", "convolutions", "auxiliary", "replays", "updates", "clients", "rounds"
@@ -73,7 +74,8 @@ class Card:
     any_numbers: bool = False  # reads open kinds as well: a message as numbers, whatever they are called
     # why an attack against people counts none of them, as a sentence; empty where it does
     uncounted: str = ""
-    modality: frozenset[Modality] = frozenset({"image"})  # of the examples that it can say something about
+    # of examples, labels and network: without these it says nothing
+    needs: tuple[Need, ...] = ("images", "classes")
     effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
 
     @property
@@ -91,6 +93,10 @@ class Card:
         """What it makes claims about; there must be one of them, or an open kind, for it to attack."""
         return tuple(k for k in self.reads if k not in self.aids)
 
+    def explain_unfit(self, gives: Collection[Need]) -> str:
+        """Why it has nothing to say of examples that give this, as a sentence; empty where it has."""
+        return next((f"it needs {NEEDS[need]}" for need in self.needs if need not in gives), "")
+
     def pick_read(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Of these kinds, those that it reads."""
         return [k for k in kinds if k in self.reads or (k.open and self.any_numbers)]
@@ -102,17 +108,31 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images in [0, 1], float32 [N, C, H, W], and their labels, int64 [N]."""
+    """Images in [0, 1], float32 [N, C, H, W], and the group of each by its label, int64 [N]: its class."""
 
     x: Floats
     y: NDArray[np.int64]
+    labels: NDArray[Any] | None = None  # [N, ...] as the task has them, where these are no classes
 
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def wanted(self) -> NDArray[Any]:
+        """[N, ...] what is wanted of the network for each."""
+        return self.y if self.labels is None else self.labels
+
     def only(self, rows: NDArray[Any]) -> "Images":
         """Those of these rows, by number or as a mask."""
-        return Images(x=self.x[rows], y=self.y[rows])
+        labels = None if self.labels is None else self.labels[rows]
+        return Images(x=self.x[rows], y=self.y[rows], labels=labels)
+
+    @classmethod
+    def join(cls, images: "Sequence[Images]") -> "Images":
+        """All of these, one after the other."""
+        x, y = (np.concatenate([getattr(some, name) for some in images]) for name in ("x", "y"))
+        labelled = [some.labels for some in images if some.labels is not None]
+        return Images(x=x, y=y, labels=np.concatenate(labelled) if len(labelled) == len(images) else None)
 
     def of_class(self, label: int) -> Floats:
         chosen: Floats = self.x[self.y == label]
@@ -149,7 +169,8 @@ class Layered(Extractor, Protocol):
 class Knowledge:
     """What the adversary knows beforehand. Anything the threat model does not grant is None."""
 
-    classes: int
+    classes: int  # groups that labels make; 1 where they make none
+    width: int = 0  # numbers that the network gives for an example, or for each place; 0: as many as classes
     image_shape: tuple[int, int, int]  # C, H, W
     architecture: "Architecture | None" = None
     generators: "GeneratorArchitecture | None" = None  # where the method has generators
@@ -166,6 +187,7 @@ class Knowledge:
     hijacker: "Hijacker | None" = None  # malicious server: where it trained clients' layers for itself
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
     schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
+    task: "Task | None" = None  # what is wanted of the network; None: a class
 
     @property
     def granted_architecture(self) -> "Architecture":
@@ -345,6 +367,8 @@ class Truth(Protocol):
 
     # training images of that class behind it, [n, C, H, W]: those of the clients heard for it
     def members(self, artifact: str, label: int) -> Floats: ...
+
+    def find_members(self, artifact: str, label: int) -> Images: ...  # the same, with their labels
 
     # who they are: client -> rows, [n] in all, in the order of members(); the auditor's own are client -1
     def people(self, artifact: str, label: int) -> Mapping[int, NDArray[np.int64]]: ...

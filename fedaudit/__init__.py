@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from fedaudit.audits import load_inbox as load_inbox
     from fedaudit.audits import run as run
     from fedaudit.fl.runtime.errors import UserError as UserError
+    from fedaudit.inversion import Reconstruction as Reconstruction
+    from fedaudit.inversion import invert as invert
     from fedaudit.privacy import account as account
     from fedaudit.privacy import calibrate as calibrate
     from fedaudit.single_attacks import AttackResult as AttackResult
-    from fedaudit.single_attacks import Reconstruction as Reconstruction
     from fedaudit.single_attacks import attack as attack
-    from fedaudit.single_attacks import invert as invert
     from fedaudit.sweeps import HardeningResult as HardeningResult
     from fedaudit.sweeps import RobustnessResult as RobustnessResult
     from fedaudit.sweeps import Sweep as Sweep
@@ -42,8 +42,9 @@ _MODULES = {
     "fedaudit.audits": ("Audit", "RecordedFederation", "Verdict", "load", "load_inbox", "run"),
     "fedaudit.audit.mechanism.check": ("MechanismCheck", "check_mechanism"),
     "fedaudit.fl.runtime.errors": ("UserError",),
+    "fedaudit.inversion": ("Reconstruction", "invert"),
     "fedaudit.privacy": ("account", "calibrate"),
-    "fedaudit.single_attacks": ("AttackResult", "Reconstruction", "attack", "invert"),
+    "fedaudit.single_attacks": ("AttackResult", "attack"),
     "fedaudit.sweeps": ("HardeningResult", "RobustnessResult", "Sweep", "harden", "robustness", "sweep"),
     "fedaudit.tables": ("Chart", "Table"),
 }

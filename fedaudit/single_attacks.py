@@ -1,4 +1,4 @@
-"""One attack at a time from Python: on a model, on prototypes, on a gradient or an update of your own.
+"""One attack at a time from Python: on a model, or on messages of your own.
 
 The attack, its controls and its measures are those of an audit; nothing is a second implementation.
 """
@@ -15,22 +15,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedaudit.attacks.attack import Attack, Card
-from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.audit.case.custom import (
-    CustomCase,
-    CustomHoldings,
-    count_outputs,
-    make_examples,
-    record_messages,
-    to_array,
-)
-from fedaudit.audit.case.messages import messages as messages_of
-from fedaudit.audit.case.networks import require_logits
+from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, record_messages
+from fedaudit.audit.case.given import Names, make_examples, number_class, prepare_network, to_array
+from fedaudit.audit.case.networks import require_outputs
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.png import png
-from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.phases.one_attack import attack_once
@@ -42,15 +32,17 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.tables import Chart, Row, Table, describe_evidence
+from fedaudit.tables import Chart, Row, Table, describe_evidence, make_json, make_page, write_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-WHOSE = "give a pair (x, y), or what each client has: {'client-0': ..., 'client-1': ...}"
+PROBED = 64  # examples that a network is tried on
 IMAGE_WIDTH = 64  # pixels in a notebook
-REPLAY, NO_REPLAYS = Replay(), Replay(update_groups=0, clients=0)
+REPLAY = Replay()
 
 
 @dataclass(frozen=True)
@@ -68,6 +60,11 @@ class AttackResult:
         """The measurements as a pandas DataFrame."""
         return self.evidence.to_frame()
 
+    def save(self, path: str | Path) -> None:
+        """Write what a notebook shows as .html, or measurements and people as .json. Raises UserError."""
+        told = {"attack": self.name, "evidence": self.evidence.to_dicts(), "people": self.people.to_dicts()}
+        write_file(path, {".html": lambda: make_page(self._repr_html_()), ".json": lambda: make_json(told)})
+
     def plot(self) -> Chart:
         """ROC curves. Raises UserError where the attack has none."""
         figures = roc(self.name, self.curves)
@@ -78,31 +75,11 @@ class AttackResult:
     def _repr_html_(self) -> str:
         curves = self.plot()._repr_html_() if self.curves else ""
         return f"<h4>{html.escape(self.title)}</h4>{self.evidence._repr_html_()}{curves}" + "".join(
-            _show_rows(g["caption"], g["rows"]) for g in self.galleries
+            show_rows(g["caption"], g["rows"]) for g in self.galleries
         )
 
     def __repr__(self) -> str:
         return f"<{self.title}: {self.evidence!r}>"
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """Images that an attack drew. A notebook shows them, with the class means beside them."""
-
-    images: NDArray[np.float32]  # [n, C, H, W] in [0, 1]
-    labels: NDArray[np.int64]  # [n], as the attack reads them
-    class_means: NDArray[np.float32] | None  # [n, C, H, W] of auxiliary images; what a blind adversary draws
-    result: AttackResult | None  # measured, where the true images were given
-
-    def _repr_html_(self) -> str:
-        rows = {"reconstruction": [png(x) for x in self.images]}
-        if self.class_means is not None:
-            rows["class mean"] = [png(x) for x in self.class_means]
-        measured = self.result._repr_html_() if self.result else ""
-        return _show_rows(f"labels {', '.join(map(str, self.labels))}", rows) + measured
-
-    def __repr__(self) -> str:
-        return f"<{len(self.images)} reconstructed images of classes {self.labels.tolist()}>"
 
 
 def attack(
@@ -113,7 +90,9 @@ def attack(
     nonmembers: Any = None,
     auxiliary: Any = None,
     messages: Mapping[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
     training: Mapping[str, Any] | None = None,
+    task: str = "",
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
     seed: int = 7,
@@ -124,15 +103,21 @@ def attack(
 
     Args:
         name: Of an attack (`fedaudit tools list attacks`), or module:Class.
-        model: The network, with the weights that the adversary sees. It maps (x - mean) / std to logits.
-        members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1, labels from 0. With `messages`,
-            what each client holds: {"client-0": (x, y)}.
+        model: The network, with the weights that the adversary sees, of any type of numbers. It maps
+            (x - mean) / std to logits: alone, as `logits` of what it gives, or as its only output [N, classes];
+            one logit is that of class 1 of two.
+        members: (x, y) that it was trained on, or a Dataset or DataLoader of such pairs: images [N, C, H, W] from
+            0 to 1 or rows [N, columns], labels from 0, names of `classes`, or as the task has them. With
+            `messages`, what each client holds: {"Alice": (x, y)}.
         nonmembers: (x, y) that nobody trained on; without them half of `auxiliary`.
         auxiliary: (x, y) that the adversary has, for attacks that need some.
-        messages: What clients sent: {"client-0": {"local_prototypes": {"classes": ..., "features": ...}}}; for an
-            attack on prototypes {"client-0": {label: features}} will do, and for a single kind its arrays.
+        messages: What clients sent: {"Alice": {"local_prototypes": {"classes": ..., "features": ...}}}; for an
+            attack on prototypes {"Alice": {label: features}} will do, and for a single kind its arrays.
             Without them the model itself was released.
+        classes: Their names, in the order of the logits, where labels are names.
         training: How it was trained, for shadow models and planted leaks: local_epochs, batch_size, lr, ...
+        task: What the model gives, a file of fl/tasks/: several, regression, survival, ...; what y allows by
+            default, and survival only where it is said.
         mean: Of each channel.
         std: Of each channel.
         seed: Of all draws.
@@ -149,94 +134,36 @@ def attack(
         'auc'
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
-    held = _read_members(members, messages)
-    shape = next(iter(held.values())).x.shape[1:] if held else None
-    holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card)
+    if members is not None and not isinstance(members, Mapping):
+        members = {"client-0": members}
+    numbers = _number_clients(messages or {}, members or {})
+    held = _read_members(members or {}, numbers, classes, load_task(task, "task")() if task else None)
+    first = next(iter(held.values()), None)
+    wanted = load_task(task)() if task else choose_task(first.y, first.x.shape[1:]) if first else Classify()
+    holdings = hold(
+        held, nonmembers, auxiliary, first.x.shape[1:] if first else None, chosen.card, classes, task=wanted
+    )
+    sent = {numbers[who]: read_payloads(given, chosen, classes) for who, given in (messages or {}).items()}
     with tempfile.TemporaryDirectory() as folder:
-        case = _write_case(
+        case = write_case(
             Path(folder),
             model,
             holdings,
-            messages or {},
-            chosen,
+            sent,
+            task=wanted,
+            classes=classes,
             training=training,
             mean=mean,
             std=std,
             seed=seed,
         )
-        return _measure(chosen, name, case, workers)
+        return measure(chosen, name, case, workers)
 
 
-def invert(
-    model: "nn.Module",
-    gradient: Mapping[str, Any] | Sequence[Any],
-    *,
-    shape: Sequence[int],
-    number: int = 1,
-    attack: str = "inverting_gradients",
-    kind: str = "gradient",
-    images: Any = None,
-    auxiliary: Any = None,
-    training: Mapping[str, Any] | None = None,
-    mean: Sequence[float] = (0.0,),
-    std: Sequence[float] = (1.0,),
-    seed: int = 7,
-    **settings: Any,
-) -> Reconstruction:
-    """Draw the images that a gradient, or a client's update, was made with.
-
-    Args:
-        model: The network with the weights at which the gradient was taken.
-        gradient: Of the mean cross-entropy: {name: array}, or a list in the order of model.parameters().
-        shape: Of one image, [channels, height, width].
-        number: How many images are behind it.
-        attack: dlg, idlg, inverting_gradients, grnn_updates or analytic.
-        kind: "gradient"; "model_delta" for a change of weights, "local_model" for weights: they take `training`.
-        images: (x, y), the true ones, to measure the reconstruction among `auxiliary`; without them nothing is
-            measured.
-        auxiliary: (x, y) of the same kind: class means are drawn beside the reconstruction, and half of them are
-            those among which the true images are looked for.
-        training: Of a client: local_epochs, batch_size, lr, ...
-        mean: Of each channel.
-        std: Of each channel.
-        seed: Of all draws.
-        **settings: Of the attack.
-
-    Raises:
-        UserError: Where the attack does not apply, with the reason, or input is wrong.
-
-    Examples:
-        >>> import fedaudit as fa
-        >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
-        >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
-        ((1, 1, 28, 28), True)
-    """
-    settings = {"most_recorded": number} | settings
-    chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
-    named = gradient if isinstance(gradient, Mapping) else _name_arrays(model, gradient)
-    messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
-    wanted = tuple(int(n) for n in shape)
-    truth = {} if images is None else {0: make_examples("images", images, wanted)}
-    if truth and auxiliary is None:
-        raise UserError(
-            "a reconstruction is measured among images of others, and there are none",
-            hint="auxiliary=(x, y), of the same kind",
-        )
-    holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
-    training = {"local_epochs": 1, "batch_size": number} if training is None else training
-    with tempfile.TemporaryDirectory() as folder:
-        case = _write_case(
-            Path(folder), model, holdings, messages, chosen, training=training, mean=mean, std=std, seed=seed
-        )
-        claim = _claim(chosen, attack, case)
-        result = _measure(chosen, attack, case, 0, NO_REPLAYS) if truth else None
-    drawn, labels = np.asarray(claim["images"]), np.asarray(claim["label"], np.int64)
-    return Reconstruction(drawn, labels, _draw_means(holdings.auxiliary, labels), result)
-
-
-def _measure(
+def measure(
     chosen: Attack, name: str, case: CustomCase, workers: int | str, replay: Replay = REPLAY
 ) -> AttackResult:
+    """Carry the attack out on the case, and compare what it claims with the truth. Raises UserError."""
     with processes.one_thread(), share_cores(processes.processes(workers, "cpu")):
         file = attack_once(chosen, name, Bench(case, [chosen.card], replay))
     if file["status"] != "ran":
@@ -251,41 +178,34 @@ def _measure(
     )
 
 
-def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[Any]]:
-    """What it asserts of what was sent, with nothing planted."""
-    card = chosen.card
-    assert case.artifacts is not None
-    with processes.one_thread():
-        artifacts = index(messages_of(case.artifacts, card.reads, card.rounds))
-        view = select_visible(artifacts, observer(case, artifacts, card), card)
-        known = grant_knowledge(case, card)
-        if reason := chosen.not_applicable(view, known):
-            raise UserError(f"{name}: {reason}", hint="`fedaudit tools list attacks` says what each needs")
-        return chosen.run(view, known, case.streams.numpy("attack", name))
-
-
-def _write_case(
+def write_case(
     folder: Path,
     model: "nn.Module",
     holdings: CustomHoldings,
-    messages: Mapping[str, Any],
-    chosen: Attack,
+    sent: Messages,
     *,
+    task: Task,
+    classes: Names | None = None,
     training: Mapping[str, Any] | None,
     mean: Sequence[float],
     std: Sequence[float],
     seed: int,
 ) -> CustomCase:
-    sent = {_read_client(k): _read_payloads(given, chosen) for k, given in messages.items()}
-    shape = holdings.auxiliary.x.shape[1:]
+    """A case of one round: the network goes out, and what clients sent comes back. Raises UserError."""
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
-    classes = count_outputs(model, shape)
-    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
+    known = max([1, task.fewest_names, len(classes or ()), *(task.width(part.y) for part in groups if len(part))])
+    some, shape = np.concatenate([part.x[:PROBED] for part in groups]), holdings.auxiliary.x.shape[1:]
+    some = some if len(some) else np.zeros((1, *shape), np.float32)
+    net, width = prepare_network(model, some, known, task)
+    require_outputs(width, known, task)
+    names = [*(classes or ()), *map(str, range(len(classes or ()), width))]
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
         "examples": {
-            "classes": [str(c) for c in range(classes)],
+            "classes": names if task.fewest_names else [],
+            "task": repr(task),
+            "are": "table" if len(shape) == 1 else None,
             "shape": list(shape),
             "mean": list(mean),
             "std": list(std),
@@ -293,18 +213,26 @@ def _write_case(
         "method": None if training is None else {"name": "fedavg", **training},
     }
     config = make_config({"case": "recorded", "seed": seed, "subject": subject}).require_recorded()
-    record_messages(folder, model, list(holdings.members), sent)
-    return CustomCase(config, folder, None, None, model, holdings.join())
+    record_messages(folder, net, list(holdings.members), sent)
+    return CustomCase(config, folder, None, None, net, holdings.join())
 
 
-def _hold(
-    members: Mapping[int, Arrays], nonmembers: Any, auxiliary: Any, shape: tuple[int, ...] | None, card: Card
+def hold(
+    members: Mapping[int, Arrays],
+    nonmembers: Any,
+    auxiliary: Any,
+    shape: tuple[int, ...] | None,
+    card: Card,
+    classes: Names | None = None,
+    *,
+    task: Task,
 ) -> CustomHoldings:
     """Who has what; without non-members every second of the auxiliary examples is none."""
     if shape is None:
         raise UserError("there are no examples to measure the attack on", hint="members=(x, y)")
-    known = make_examples("auxiliary", auxiliary, shape)
-    others = make_examples("nonmembers", nonmembers, shape)
+    first = next(iter(members.values()), None)
+    known = make_examples("auxiliary", auxiliary, shape, classes, task=task, like=first)
+    others = make_examples("nonmembers", nonmembers, shape, classes, task=task, like=first)
     if nonmembers is None and len(known):
         others, known = known.take(np.arange(0, len(known), 2)), known.take(np.arange(1, len(known), 2))
     if "auxiliary_data" in card.threat.knows and not len(known):
@@ -313,11 +241,11 @@ def _hold(
             hint="auxiliary=(x, y), of the same kind and of nobody that trained the model",
         )
     if card.aim is Aim.MEMBERSHIP and members:
-        _refuse_unmeasurable(np.concatenate([part.y for part in members.values()]), others.y)
+        _refuse_unmeasurable(np.concatenate([part.y for part in members.values()]), others.y, task)
     return CustomHoldings(members=members, nonmembers=others, auxiliary=known)
 
 
-def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) -> None:
+def _refuse_unmeasurable(members: NDArray[Any], others: NDArray[Any], task: Task) -> None:
     """Raise UserError where no member, by its label, has somebody of its class beside it who trained nothing."""
     for name, y in (("members", members), ("nonmembers", others)):
         if len(y) < 2:
@@ -325,44 +253,48 @@ def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) 
                 f"there {'is one of' if len(y) else 'are no'} {name}, and membership is measured on two or more",
                 hint="members=(x, y) that it was trained on, nonmembers=(x, y) that nobody trained on",
             )
-    if not np.intersect1d(members, others).size:
+    if task.has_classes and not np.intersect1d(members, others).size:
         raise UserError(
             "members and nonmembers have no class in common, and are compared class by class",
             hint="nonmembers=(x, y) of the same kind as members",
         )
 
 
-def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int, Arrays]:
-    if members is None:
-        return {}
-    if not isinstance(members, Mapping):
-        members = {"client-0": members}
-    held = {_read_client(name): make_examples(f"members[{name!r}]", given) for name, given in members.items()}
+def _read_members(
+    given: Mapping[str, Any], numbers: Mapping[str, int], classes: Names | None, task: Task | None
+) -> dict[int, Arrays]:
+    whose = "members" if len(given) == 1 else "members[{!r}]"
+    held = {
+        numbers[who]: make_examples(whose.format(who), part, classes=classes, task=task)
+        for who, part in given.items()
+    }
     if len({part.x.shape[1:] for part in held.values()}) > 1:
         raise UserError("members of different clients have different shapes", hint="give them alike")
-    if messages and (unknown := set(held) - {_read_client(name) for name in messages}):
-        raise UserError(
-            f"members of client-{min(unknown)}, who sent no message", hint="name it in messages, or leave it out"
-        )
     return held
 
 
-def _read_client(name: str) -> int:
-    number = str(name).removeprefix("client").lstrip("-/")
-    if not number.isdecimal():
-        raise UserError(f"{name!r:.60} is no client", hint=WHOSE)
-    return int(number)
+def _number_clients(messages: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, int]:
+    """Name -> number: that of "client-3", or in the order in which clients of other names are given."""
+    if messages and (unknown := [name for name in members if name not in messages]):
+        raise UserError(
+            f"members of {unknown[0]!r:.60}, who sent no message", hint="name it in messages, or leave it out"
+        )
+    names = list(dict.fromkeys([*messages, *members]))
+    stated = [str(name).removeprefix("client").lstrip("-/") for name in names]
+    if all(number.isdecimal() for number in stated):
+        return dict(zip(names, map(int, stated), strict=True))
+    return {name: i for i, name in enumerate(names)}
 
 
-def _read_payloads(given: Any, chosen: Attack) -> dict[Kind, dict[str, "Tensor"]]:
+def read_payloads(given: Any, chosen: Attack, classes: Names | None = None) -> dict[Kind, dict[str, "Tensor"]]:
     """What one client sends, by kind, in the shorthand of attack() or written out."""
     if isinstance(given, Mapping) and given and all(name in set(Kind) for name in given):
         return {Kind(kind): _to_tensors(kind, arrays) for kind, arrays in given.items()}
     read = chosen.card.requires[0] if chosen.card.requires else None
     if read is Kind.LOCAL_PROTOTYPES and isinstance(given, Mapping) and not set(given) & set(read.arrays):
-        labels = sorted(int(label) for label in given)
-        features = np.stack([np.asarray(to_array(given[label]), np.float32) for label in labels])
-        given = {"classes": np.array(labels, np.int64), "features": features}
+        rows = sorted((number_class(label, classes), label) for label in given)
+        features = np.stack([np.asarray(to_array(given[label]), np.float32) for _, label in rows])
+        given = {"classes": np.array([c for c, _ in rows], np.int64), "features": features}
     if read is None or not isinstance(given, Mapping):
         raise UserError(
             "a message is no mapping of kinds to arrays",
@@ -380,26 +312,7 @@ def _to_tensors(kind: str, arrays: Mapping[str, Any]) -> dict[str, "Tensor"]:
         raise UserError(f"{kind} holds what is no array: {error}", hint="name -> array, all numbers") from error
 
 
-def _name_arrays(model: "nn.Module", gradient: Sequence[Any]) -> dict[str, Any]:
-    """By the names of the parameters, in their order; None where a parameter has no gradient."""
-    names = [name for name, _ in model.named_parameters()]
-    if len(names) != len(gradient):
-        raise UserError(
-            f"the gradient has {len(gradient)} arrays, and the model {len(names)} parameters",
-            hint="give torch.autograd.grad(loss, model.parameters()), or {name: array}",
-        )
-    return {name: g for name, g in zip(names, gradient, strict=True) if g is not None}
-
-
-def _draw_means(auxiliary: Arrays, labels: NDArray[np.int64]) -> NDArray[np.float32] | None:
-    if not len(auxiliary):
-        return None
-    every = auxiliary.x.mean(0)
-    means = {c: auxiliary.x[auxiliary.y == c].mean(0) if (auxiliary.y == c).any() else every for c in set(labels)}
-    return np.stack([means[c] for c in labels]).astype(np.float32)
-
-
-def _show_rows(caption: str, rows: Mapping[str, Sequence[str]]) -> str:
+def show_rows(caption: str, rows: Mapping[str, Sequence[str]]) -> str:
     shown = "".join(
         f"<tr><th>{html.escape(name)}</th>"
         + "".join(

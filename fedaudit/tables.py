@@ -1,6 +1,9 @@
 """What the Python interface gives back: tables of records, and charts, which notebooks show by themselves."""
 
+import csv
 import html
+import io
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
@@ -27,15 +30,15 @@ class Chart:
 
         Raises UserError for another suffix, and where there is not exactly one figure.
         """
-        path = Path(path)
-        if path.suffix != ".svg":
-            raise UserError(f"a chart is saved as SVG, got {path.name}", hint='save("chart.svg")')
+        write_file(path, {".svg": self._draw_one})
+
+    def _draw_one(self) -> bytes:
         if len(self.figures) != 1:
             raise UserError(
                 f"there are {len(self.figures):,} figures here, and a file holds one",
                 hint="Chart([chart.figures[0]]).save(...)",
             )
-        path.write_bytes(svg(self.figures[0]))
+        return svg(self.figures[0])
 
     def _repr_html_(self) -> str:
         return "\n".join(_show(f) for f in self.figures)
@@ -98,6 +101,15 @@ class Table(Sequence[R], Generic[R]):
             ) from None
         return pandas.DataFrame(self.to_dicts())
 
+    def save(self, path: str | Path) -> None:
+        """Write the rows, as .csv, .json or .html by the name of the file. Raises UserError for another."""
+        writers = {
+            ".csv": lambda: make_csv(self.to_dicts()),
+            ".json": lambda: make_json(self.to_dicts()),
+            ".html": lambda: make_page(make_html(self.to_dicts())),
+        }
+        write_file(path, writers)
+
     def plot(self) -> Chart:
         """Draw what the records hold. Raises UserError where they hold nothing that can be drawn."""
         figures = self._draw(self._records) if self._draw else ()
@@ -113,6 +125,37 @@ class Table(Sequence[R], Generic[R]):
             ", ".join(f"{k}={v!r}" for k, v in row.items() if v not in (None, "")) for row in self.to_dicts()
         ]
         return "\n".join([f"<{plural(len(lines), 'row')}>", *lines[:MOST_ROWS]])
+
+
+def write_file(path: str | Path, writers: Mapping[str, Callable[[], bytes]]) -> None:
+    """Write what the writer of the file's suffix gives. Raises UserError for another suffix."""
+    path, known = Path(path), list(writers)
+    if path.suffix not in writers:
+        raise UserError(
+            f"this is saved as {' or '.join(known)}, got {path.name}",
+            hint=f'save("{path.stem or "mine"}{known[0]}")',
+        )
+    path.write_bytes(writers[path.suffix]())
+
+
+def make_csv(rows: Sequence[Row]) -> bytes:
+    """Rows with a head; columns that a row does not have stay empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(k for row in rows for k in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def make_json(values: Any) -> bytes:
+    """Numbers and text as JSON, indented."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def make_page(shown: str) -> bytes:
+    """What a notebook shows, as a page of its own."""
+    style = "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em;text-align:left}"
+    return f'<!doctype html><meta charset="utf-8"><style>{style}</style>{shown}\n'.encode()
 
 
 def describe_evidence(e: Evidence) -> Row:

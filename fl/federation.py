@@ -30,6 +30,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.compromise import Compromise, Tampering
 from fedaudit.fl.threats.rehearsal import Job, Rehearsal, Server
 from fedaudit.fl.training.evaluation import Evaluator
@@ -61,9 +62,10 @@ class PublicData(NamedTuple):
     """What a server knows of the data before any message arrives."""
 
     shape: tuple[int, ...]  # of one example
-    classes: int
+    task: Task
+    classes: int  # groups of labels, of which classification has one a class; 0: none
     spare: Index  # rows of examples that are the server's own
-    spare_labels: Index
+    spare_labels: Index  # [n, ...]
 
 
 @dataclass
@@ -157,7 +159,7 @@ class Federation:
     ) -> None:
         self._holdings, data = holdings, holdings.data
         labels = data.train.y[holdings.spare]
-        self.public = PublicData(data.shape, len(data.classes), holdings.spare, labels)
+        self.public = PublicData(data.shape, data.task, len(data.groups), holdings.spare, labels)
         self.parts = Rows(holdings.parts)
         self.attendance = Attendance(
             availability,
@@ -171,7 +173,7 @@ class Federation:
         self.clock = TaskClock(holdings.time_model, self.attendance, self.compromise.late)
         self._evaluator = Evaluator(self.workers, data, holdings.parts)
         self.wire.chain.compromised = self.compromise.acting
-        self.wire.classes = 0 if data.predicts == "lm" else len(data.classes)
+        self.wire.classes = len(data.classes) if data.task.has_classes else 0
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:

@@ -35,9 +35,18 @@ class Tells(StrEnum):
     CLIENTS = "examples of several clients"
 
 
-Task = Literal["classify", "lm"]  # a class for an example, or the next token after each of its tokens
-# What one example is, and what is predicted of it: a class; of `language` each next token of a text
-Modality = Literal["image", "text", "table", "language"]
+# What an attack may need of examples, of their labels and of the network
+Need = Literal["classes", "groups", "answers", "tokens", "next tokens", "numbers", "images", "one scale"]
+NEEDS: dict[Need, str] = {  # as the end of "it needs"
+    "classes": "a class for each example",
+    "groups": "labels that make groups",
+    "answers": "one answer of the network for each example",
+    "tokens": "texts of tokens",
+    "next tokens": "a model of the next token",
+    "numbers": "examples of numbers",
+    "images": "images [channels, height, width]",
+    "one scale": "numbers of one scale, and columns of a table have scales of their own",
+}
 
 MODEL = {"*": "as in the model"}  # one array a parameter or buffer, under its name
 NUMBERS = {"*": "numbers"}

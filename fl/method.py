@@ -32,6 +32,7 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.rehearsal import Job
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, is_of_network
 from fedaudit.fl.wire.protection import Message, Payload
@@ -54,6 +55,7 @@ class Card:
     collects: bool = True  # a round's replies come together, so that clients can collude on them
     needs_sgd: bool = False  # reads gradients off the length of SGD's steps
     folds_adapters: bool = False  # the server adds adapters to the weights below them
+    needs: Literal["", "classes"] = ""  # of the task; "classes": each example is of one class
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
@@ -61,6 +63,16 @@ class Card:
     def trained(self) -> Kind:
         """What a client's trained weights are sent as."""
         return Kind.ADAPTER if Kind.ADAPTER in self.uplink else Kind.LOCAL_MODEL
+
+
+def require_task(card: Card, task: Task) -> None:
+    """Raise UserError where a method means nothing for what is wanted of the network."""
+    if card.needs == "classes" and not task.has_classes:
+        raise UserError(
+            f"{card.title} is made for classes, and the task of the data is {task!r}: {task.words}",
+            hint="choose fedavg, or another method whose card needs no classes",
+            key="method",
+        )
 
 
 class Method(Plugin):
@@ -125,6 +137,7 @@ class RoundMethod(Method):
 
     def open(self, federation: Federation) -> None:
         """Before the first round: check the settings, and tell server and workers of the model."""
+        require_task(self.card, federation.public.task)
         kind = getattr(self.config, "optimiser", "sgd")
         if kind != "sgd" and self.card.needs_sgd:
             raise UserError(
@@ -138,7 +151,8 @@ class RoundMethod(Method):
                 "the unweighted mean of the models that come back",
                 hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
             )
-        federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.card.collects)
+        sent = (*self.card.uplink, *self.card.relay)
+        federation.compromise.check(self.card.title, sent, self.card.collects, federation.public.task)
         if federation.aggregator.needs_root and not self.card.collects:
             raise UserError(
                 f"{federation.aggregator.title} needs a round that begins with one model for all, and "
@@ -235,7 +249,7 @@ class RoundMethod(Method):
 
     @is_of_network
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
+        """Mean loss of a batch, x, y [b, ...]; a pure function. `net.weights` are the current weights."""
         return net.loss(x, y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
@@ -272,7 +286,7 @@ class RoundMethod(Method):
     def run(self, federation: Federation) -> State:
         saved = federation.restore()
         self.open(federation)
-        state: Tree = self.start(federation) if saved is None else saved.state
+        state: Tree = self._start(federation) if saved is None else saved.state
         federation.keep(state.get("handed", {}))
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
@@ -282,6 +296,18 @@ class RoundMethod(Method):
             own = partial(self.get_client_models, state, memory, t, federation)
             federation.end_round(t, self.config.rounds, self.get_model(state), state, memory, own)
         return federation.finish(self.config.rounds, self.card, self.get_model(state), state, memory)
+
+    def _start(self, federation: Federation) -> Tree:
+        state = self.start(federation)
+        of_their_own = self.is_choosing("broadcast", "get_model")
+        if not isinstance(state, Mapping) or not ("model" in state or of_their_own):
+            what = "a state without a model" if isinstance(state, Mapping) else "no state"
+            raise UserError(
+                f"{type(self).__name__}.start() returns {what}, and the first round sends the model of it",
+                hint="end it with return super().start(federation) | {...}",
+                key="method.name",
+            )
+        return state
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""

@@ -9,28 +9,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn, stack
-from torch.nn.functional import cross_entropy, log_softmax
 
-from fedaudit.fl.kinds import Task
 from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.shared_weights import SharedNames, find_shared_names
 from fedaudit.fl.runtime.streams import Streams, seed_networks
+from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.tasks.classify import Classify
+from fedaudit.fl.tasks.text import Text, score_next_tokens
 
 State = dict[str, Tensor]  # parameters and buffers by name
-NO_ANSWER = -1  # no class
-
-
-def choose_classes(logits: Tensor) -> Tensor:
-    """[n, C] -> [n] the likeliest class; NO_ANSWER, which is neither right nor as wanted, where one is NaN."""
-    return logits.argmax(1).masked_fill(logits.isnan().any(1), NO_ANSWER)
 
 
 class Net(nn.Module):
     """Base of our models. Subclasses write features() and set `head`; `Config` holds their settings."""
 
     source: str = ""  # paper and section
-    task: Task = "classify"
+    task: Task = Classify()  # what is wanted of it; whoever builds it for data says so
     brings_weights = False  # whether its first weights are read, and public, where others' are drawn
 
     @settings
@@ -61,23 +56,27 @@ class Net(nn.Module):
         out: Tensor = self.head(self.features(x))
         return out
 
+    def answers(self, x: Tensor) -> Tensor:
+        """What its task judges: what it gives for each of x [b, ...]; of a text after each token but the last."""
+        out: Tensor = self(x)
+        return out
+
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of a batch, x [b, ...], y [b]: of the classes, or of all tokens that are predicted."""
-        if self.task == "lm":
-            losses, mask = self.token_losses(x)
-            return (losses * mask).sum() / mask.sum().clamp(min=1)
-        return cross_entropy(self(x), y)
+        """Mean loss of a batch, x [b, ...], y [b, ...], by its task; what is wanted of a text is the text."""
+        return self.task.loss(self.answers(x), x if isinstance(self.task, Text) else y)
 
     def grade(self, x: Tensor) -> Tensor:
-        """[b, 3] of each text: summed loss of its tokens, how many are the likeliest, how many; of task lm."""
+        """[b, 3] of each text: summed loss of its tokens, how many are the likeliest, how many; of task text."""
         logits = self(x)[:, :-1]
         losses, mask = self.token_losses(x)
         right = (logits.argmax(-1) == x[:, 1:]) & mask
         return stack([(losses * mask).sum(1), right.sum(1).to(losses), mask.sum(1).to(losses)], 1)
 
     def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[b, T - 1] -log p of each token given those before it, and which of them are text; of task lm alone."""
-        raise NotImplementedError(f"{type(self).__name__} predicts no tokens")
+        """[b, T - 1] -log p of each token given those before it, and which are text; of task text alone."""
+        if not isinstance(self.task, Text):
+            raise NotImplementedError(f"{type(self).__name__} predicts no tokens")
+        return score_next_tokens(self.answers(x), x)
 
 
 class Adapted(Net):
@@ -144,13 +143,6 @@ class Adapted(Net):
                 hint="that is a batch of examples as fedaudit gives it: look at the module's forward()",
             ) from error
         return out
-
-
-def score_next_tokens(logits: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Of texts x [b, T] and logits [b, T - 1, V] after each token but the last: as Net.token_losses()."""
-    wanted = x[:, 1:]
-    losses = -log_softmax(logits, -1).gather(-1, wanted[..., None])[..., 0]
-    return losses, wanted != 0
 
 
 def adapt(module: nn.Module) -> Net:

@@ -31,6 +31,7 @@ SHELVES = {
     "aggregators": "How the server makes one model of many: the rules against malicious clients.",
     "adversaries": "What compromised clients or a malicious server do.",
     "datasets": "What a simulated federation trains on.",
+    "tasks": "What is wanted of a network: a loss, and the shape of labels.",
     "partitions": "Who holds which examples.",
     "availability": "Who takes part in a round.",
     "models": "Networks.",

@@ -21,7 +21,8 @@ from fedaudit.audit.settings import catalog
 from release import pages
 from tests.test_house import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+SKILL = ROOT / "SKILL.md"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", SKILL, *(ROOT / "docs").rglob("*.md")])
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 COMMANDS = pages.list_commands()
 GROUPS = {name.split()[0] for name in COMMANDS if " " in name}
@@ -307,6 +308,11 @@ def test_every_page_begins_with_what_its_reader_can_do(site: Path) -> None:
     assert len(own) == len(STARTS)
     firsts = {p.name: p.read_text().split("\n")[2] for p in own}
     assert {n: f for n, f in firsts.items() if not f.startswith(("After this page ", "Look up "))} == {}
+
+
+def test_the_glossary_is_short_enough_to_be_read() -> None:
+    rows = re.findall(r"^\| (\w[^|]*) \| ", (ROOT / "docs/glossary.md").read_text(), re.M)[1:]
+    assert len(rows) <= 25 and rows == sorted(rows)
 
 
 STARTS = {

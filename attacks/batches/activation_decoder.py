@@ -21,7 +21,7 @@ from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
 from fedaudit.attacks.evaluation.batch_readings import Batch
 from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, hold_out, tensor
-from fedaudit.attacks.prototypes._inversion import Standard
+from fedaudit.attacks.evaluation.prototype_inversion import Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 

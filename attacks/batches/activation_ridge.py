@@ -19,7 +19,7 @@ from fedaudit.attacks.batches._inversion import READS, ActivationInversion
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.evaluation.batch_readings import Batch
 from fedaudit.attacks.evaluation.images import to_rows
-from fedaudit.attacks.prototypes._inversion import Standard
+from fedaudit.attacks.evaluation.prototype_inversion import Standard
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings

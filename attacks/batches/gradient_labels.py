@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import to_rows
@@ -120,7 +120,7 @@ CARD = Card(
     title="Labels from the norm of gradients",
     source="arXiv:2102.08504, sec. 3.1",
     aim=Aim.ATTRIBUTE,
-    modality=MODALITIES,
+    needs=("groups",),
     threat=ThreatModel(position=Position.SERVER),
     requires=(Kind.SMASHED_GRADIENT,),
     also_reads=(Kind.SMASHED,),

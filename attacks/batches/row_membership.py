@@ -43,6 +43,7 @@ class RowMembership(ClientMembership):
     card = replace(
         CARD,
         title="Membership from a row for each example",
+        needs=("numbers", "classes"),
         source="after Carlini et al., arXiv:2112.03570",
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         also_reads=(Kind.FEATURES, Kind.SMASHED, Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL),

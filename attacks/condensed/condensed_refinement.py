@@ -43,8 +43,8 @@ from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.image_evidence import judge_images
 from fedaudit.attacks.evaluation.image_trials import PrototypeBucket
 from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.prototypes._inversion import InversionTask
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.fl.artifact import Artifact

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.count_evidence import (
@@ -65,7 +65,7 @@ class CountRecovery(Attack):
         title="Class counts read from messages",
         source="the counts of ReBaFL (Alg. 1), Seol & Kim (Alg. 2) and GANDALF (Alg. 1), as sent",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(

@@ -243,16 +243,14 @@ def _find_furthest(trials: Sequence[Reconstruction]) -> float:
 
 def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Images, Rows, Rows]:
     """Everybody of these classes behind a message: images, clients and rows [n] each."""
-    x, y, owners, rows = list[Any](), list[Rows](), list[Rows](), list[Rows]()
+    found, owners, rows = list[Images](), list[Rows](), list[Rows]()
     for label in labels:
         for client, some in truth.people(artifact, label).items():
             owners.append(np.full(len(some), client))
             rows.append(some)
-        x.append(truth.members(artifact, label))
-        y.append(np.full(len(x[-1]), label))
+        found.append(truth.find_members(artifact, label))
     empty = np.zeros(0, np.int64)
-    images = Images(x=np.concatenate(x), y=np.concatenate([empty, *y]))
-    return images, np.concatenate([empty, *owners]), np.concatenate([empty, *rows])
+    return Images.join(found), np.concatenate([empty, *owners]), np.concatenate([empty, *rows])
 
 
 def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Images:
@@ -274,7 +272,7 @@ def find_strangers(
         theirs = truth.client_images(client)
         alike = theirs.only(np.isin(theirs.y, people.y))
         found.append(alike.only(np.array([m not in own for m in fingerprints(alike.x)], bool)))
-    every = Images(x=np.concatenate([some.x for some in found]), y=np.concatenate([some.y for some in found]))
+    every = Images.join(found)
     return every.only(rng.permutation(len(every))[:most])
 
 

@@ -142,9 +142,14 @@ def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int6
     For one example the only negative row sum (iDLG, arXiv:2001.02610, sec. 3.1); for more LLG's rule.
     """
     weight, _ = head_names(update.start, knowledge)
-    if weight not in update.gradient:
+    one = [g for g in update.gradient.values() if g.ndim == 2 and len(g) == 1][-1:]
+    if weight in update.gradient:
+        rows = np.asarray(update.gradient[weight]).sum(axis=1)
+    elif knowledge.classes == 2 and one:  # a single logit, which is that of class 1
+        rows = np.array([-one[0].sum(), one[0].sum()])
+    else:
         return None
-    counts = llg(np.asarray(update.gradient[weight]).sum(axis=1), number)
+    counts = llg(rows, number)
     return np.repeat(np.arange(len(counts)), counts)
 
 
@@ -214,3 +219,13 @@ def squared_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "
     import torch
 
     return torch.stack([(a - b).square().sum() for a, b in zip(found, target, strict=True)]).sum()
+
+
+def distance_to_multiple(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":
+    """Squared distance to the nearest multiple of the target, of whose length nothing is known."""
+    import torch
+
+    products = torch.stack([(a * b).sum() for a, b in zip(found, target, strict=True)]).sum()
+    lengths = torch.stack([(b * b).sum() for b in target]).sum()
+    factor = (products / lengths).detach()  # the nearest: it moves nothing at first order
+    return squared_distance(found, [factor * b for b in target])

@@ -94,14 +94,7 @@ def score_client(
 def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Images]:
     """As membership.halves: some in the place of members, for negative controls."""
     first, second = (np.sort(rows) for rows in membership.halves(np.arange(len(non_members)), rng))
-    return (
-        Images(x=non_members.x[first], y=non_members.y[first]),
-        Images(x=non_members.x[second], y=non_members.y[second]),
-    )
-
-
-def join_images(images: list[Images]) -> Images:
-    return Images(x=np.concatenate([i.x for i in images]), y=np.concatenate([i.y for i in images]))
+    return non_members.only(first), non_members.only(second)
 
 
 def _draw_rows(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Integers:

@@ -1,7 +1,8 @@
 """The attacks that query a model whether an image was trained on: they differ in `scorer`.
 
 Claim: a rule, since any image can be queried. scorer [1], an object; artifact, origin, kind, model and
-sender (-1: the server) of every model queried [k]; senders [s]: all clients that sent one; classes and seed [].
+sender (-1: the server) of every model queried [k]; senders [s]: all clients that sent one; classes, width and
+seed []; task [1], an object.
 """
 
 from abc import abstractmethod
@@ -37,7 +38,7 @@ CARD = Card(
     aids=(Kind.NUM_STEPS,),
     control="memorised",
     rounds="all",
-    modality=frozenset({"image", "text"}),
+    needs=("answers",),
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
     does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "
@@ -84,7 +85,8 @@ class ModelMembership(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         queried = [t for t in self.targets(view, knowledge, rng) if self.applies_to(t)]
-        rule = np.empty(1, object)
+        rule, task = np.empty(1, object), np.empty(1, object)
+        task[0] = knowledge.task
         rule[0] = self.scorer(queried, knowledge, rng)
         return {
             "scorer": rule,
@@ -97,6 +99,8 @@ class ModelMembership(Attack):
             "round": np.array([t.round for t in queried]),
             **list_senders(view, *self.card.targets),
             "classes": np.array(knowledge.classes),
+            "task": task,
+            "width": np.array(knowledge.width or knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,9 @@ from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
+
+if TYPE_CHECKING:
+    from fedaudit.fl.tasks._task import Task
 
 WHOLE_CELL = 5  # people of one class at one client, all of whom are tested in any sample
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
@@ -211,27 +215,17 @@ def name_bucket(bucket: QueryBucket) -> str:
     return f"{bucket.condition['model']}, {bucket.origin}" + (f", n = {n}" if n else "")
 
 
-def taught(mark: bytes, label: int, classes: int) -> int:
-    """The wrong label under which a replayed model learns an image, by its fingerprint."""
-    return (label + 1 + int.from_bytes(mark[:8], "little") % (classes - 1)) % classes
+def draw_wrong(mark: bytes) -> int:
+    """The draw, by its fingerprint, that decides under which wrong label a replayed model learns an example."""
+    return int.from_bytes(mark[:8], "little")
 
 
 def _make_queries(
     claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator
 ) -> tuple[Images, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
-    x: list[Floats] = []
-    y: list[int] = []
-    number: dict[tuple[bytes, int], int] = {}  # fingerprint, label -> candidate
-    classes = int(claim["classes"])
-
-    def add(image: Floats, mark: bytes, label: int, wrong: bool) -> int:
-        queried = taught(mark, label, classes) if wrong else label
-        if (mark, queried) not in number:
-            number[mark, queried] = len(x)
-            x.append(image)
-            y.append(queried)
-        return number[mark, queried]
+    candidates = _Candidates(claim["task"][0], int(claim["width"]))
+    classes, add = int(claim["classes"]), candidates.add
 
     pools: dict[int, tuple[Unseen, dict[bytes, int]]] = {}
 
@@ -250,10 +244,10 @@ def _make_queries(
     tested: dict[tuple[int, int], bool] = {}  # client, row: one draw for all models
 
     def find_people(
-        row: int, own: Sequence[Floats], own_marks: Sequence[Sequence[bytes]]
+        row: int, own: Sequence[Images], own_marks: Sequence[Sequence[bytes]]
     ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Those tested of each client behind a model, and which candidates they are."""
-        found: dict[int, list[tuple[int, int]]] = {}
+        pairs: dict[int, list[tuple[int, int]]] = {}
         total = sum(map(len, own))
         for label in range(classes):
             start = 0
@@ -264,10 +258,10 @@ def _make_queries(
                 for place, person in enumerate(rows.tolist()):
                     if tested.setdefault((client, person), place in kept):
                         at = start + place
-                        candidate = add(own[label][at], own_marks[label][at], label, False)
-                        found.setdefault(client, []).append((person, candidate))
+                        candidate = add(own[label], at, own_marks[label][at], False)
+                        pairs.setdefault(client, []).append((person, candidate))
                 start += len(rows)
-        return {k: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for k, pairs in found.items()}
+        return {k: (np.array(some)[:, 0], np.array(some)[:, 1]) for k, some in pairs.items()}
 
     queries = []
     for row in range(len(claim["artifact"])):
@@ -276,7 +270,7 @@ def _make_queries(
         unseen, where = pool(row)
         reference = unseen.images
         own = [_behind(claim, row, truth, c) for c in range(classes)]
-        own_marks = [fingerprints(m) for m in own]
+        own_marks = [fingerprints(m.x) for m in own]
         marks = frozenset(m for some in own_marks for m in some)
         total = sum(map(len, own))
         members, chances = {}, {}
@@ -291,10 +285,8 @@ def _make_queries(
             continue
         each = min(len(chances[c]) // len(members[c]) for c in members)
         wrong = claim["origin"][row] in (REPLAYED, UNPROTECTED)
-        ins = [add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows]
-        outs = [
-            add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]
-        ]
+        ins = [add(own[c], int(i), own_marks[c][i], wrong) for c, rows in members.items() for i in rows]
+        outs = [add(reference, where[m], m, wrong) for c in members for m in chances[c][: each * len(members[c])]]
         queries.append(
             _ModelQuery(
                 row=row,
@@ -309,8 +301,38 @@ def _make_queries(
             )
         )
     if not queries:
-        return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
-    return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
+        return truth.reference.only(np.zeros(0, np.int64)), []
+    return Images.join(candidates.found), queries
+
+
+class _Candidates:
+    """Examples that models are queried about, each once under each of its labels."""
+
+    def __init__(self, task: "Task | None", width: int) -> None:
+        self._task, self._width = task, width
+        self._numbers: dict[tuple[bytes, bytes], int] = {}  # fingerprint, label -> candidate
+        self.found: list[Images] = []
+
+    def add(self, of: Images, at: int, mark: bytes, wrong: bool) -> int:
+        """The number of one example, under its own label or a `wrong` one."""
+        one = of.only(np.array([at]))
+        if wrong:
+            one = mislabel(one, [mark], self._task, self._width)
+        key = mark, one.wanted.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.found)
+            self.found.append(one)
+        return self._numbers[key]
+
+
+def mislabel(images: Images, marks: Sequence[bytes], task: "Task | None", width: int) -> Images:
+    """The same examples, each under a wrong label by its fingerprint."""
+    from fedaudit.fl.tasks.classify import Classify
+
+    wrong = (task or Classify()).mislabel(images.wanted, [draw_wrong(m) for m in marks], width)
+    if images.labels is None:
+        return Images(x=images.x, y=wrong)
+    return Images(x=images.x, y=images.y, labels=wrong)
 
 
 def _find_owners(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
@@ -320,11 +342,12 @@ def _find_owners(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
     return truth.find_contributors(str(claim["artifact"][row]))
 
 
-def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:
+def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Images:
     """The members; of a relayed model those of the client that handed it on, and not of those before it."""
     if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
-        return truth.client_images(int(claim["sender"][row])).of_class(label)
-    return truth.members(str(claim["artifact"][row]), label)
+        own = truth.client_images(int(claim["sender"][row]))
+        return own.only(own.y == label)
+    return truth.find_members(str(claim["artifact"][row]), label)
 
 
 def _list_people(claim: Claim, row: int, truth: Truth, label: int) -> Mapping[int, NDArray[np.int64]]:

@@ -1,6 +1,7 @@
 """Scores of single images under a model, higher for members; logits [..., N, C], labels [N]."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -8,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedaudit.attacks.attack import Architecture, Floats, Images
 from fedaudit.attacks.evaluation.targets import Target
+
+if TYPE_CHECKING:
+    from fedaudit.fl.tasks._task import Task
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -30,15 +34,28 @@ def score_outputs(
     architecture: Architecture,
     candidates: Images,
     asked: Mask,
-    rate: Callable[[Floats, NDArray[np.int64]], Floats],
+    rate: Callable[[Floats, NDArray[Any]], Floats],
 ) -> Floats:
-    """The same of what models answer: rate(logits [n, C], labels [n]) -> [n]."""
-    x, y = candidates.x, candidates.y
+    """The same of what models answer: rate(answers [n, width], labels [n, ...]) -> [n]."""
+    x, y = candidates.x, candidates.wanted
 
     def score(target: Target, rows: NDArray[np.int64]) -> Floats:
         return rate(architecture(target.weights).logits(x[rows]), y[rows])
 
     return score_asked(queried, asked, score)
+
+
+def measure_fit(task: "Task | None", answers: Floats, labels: NDArray[Any]) -> Values:
+    """[..., N] minus the loss of each example by the task, of answers [..., N, width] and labels [N, ...]."""
+    if task is None or task.has_classes:
+        return log_probability(answers, labels)
+    import torch
+
+    wanted, given = torch.from_numpy(np.ascontiguousarray(labels)), torch.from_numpy(np.float64(answers))
+    lead = given.shape[: given.dim() - (1 + wanted.dim() if task.by_place else 2)]
+    flat = given.reshape(-1, *given.shape[len(lead) :])
+    found = np.stack([-task.losses(one, wanted).numpy() for one in flat])
+    return np.asarray(found.reshape(*lead, len(labels)), np.float64)
 
 
 def log_probability(logits: ArrayLike, y: NDArray[np.int64]) -> Values:

@@ -18,7 +18,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchit
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.matching import Matched, halves, join_images, match_members, score_pairs
+from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_pairs
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, match_planted_pair
@@ -198,7 +198,7 @@ class GeneratorMembership(Attack):
         rng, found = np.random.default_rng(0), []
         for queried, clients in zip(claim["queried"], claim["behind"], strict=True):
             unseen = truth.unseen([int(k) for k in clients]).images
-            pool = join_images([truth.client_images(int(k)) for k in clients])
+            pool = Images.join([truth.client_images(int(k)) for k in clients])
             found.append(
                 (queried, self.choose_comparisons(match_members(pool, unseen, rng, self.config.members)))
             )

@@ -80,6 +80,5 @@ def count_seen(doses: Sequence[Dosed], false_alarms: float) -> dict[int, Share]:
 def mix(people: Images, times: int, others: Images, examples: int, rng: np.random.Generator) -> Images:
     """So many examples in any order: each of these people so many times, and others once while there are any."""
     rest = others.only(rng.permutation(len(others))[: max(0, examples - times * len(people))])
-    x = np.concatenate([np.repeat(people.x, times, axis=0), rest.x])
-    y = np.concatenate([np.repeat(people.y, times), rest.y])
-    return Images(x=x, y=y).only(rng.permutation(len(y)))
+    both = Images.join([people.only(np.repeat(np.arange(len(people)), times)), rest])
+    return both.only(rng.permutation(len(both)))

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Images, Knowledge, Player, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Player, Truth
 from fedaudit.attacks.evaluation.assertions import by_client, format_counts, name_classes
 from fedaudit.attacks.evaluation.groups import COUNTED, HELD, SIZE, Claimed, Counts, Fact, Mask, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
@@ -105,7 +105,7 @@ class PlayedFacts(Attack):
         aids=(*UPLOADS, Kind.GLOBAL_MODEL),
         any_numbers=True,
         rounds="all",
-        modality=MODALITIES,
+        needs=(),
         learns="how many examples a client holds, how many of each class, or which classes, from any message, "
         "whatever it is called, and from whether it comes",
         does_not_show="what depends on a state of the client's that nobody else has, or on secrets; updates "

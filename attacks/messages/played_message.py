@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores, count_flagged
@@ -70,7 +70,7 @@ class PlayedMessage(Attack):
         aids=(Kind.GLOBAL_MODEL,),
         any_numbers=True,
         rounds="all",
-        modality=MODALITIES,
+        needs=(),
         learns="whether a given person's data were in a client's message, whatever it is called",
         does_not_show="what depends on a state of the client's that nobody else has, on secrets, or on an order "
         "of several people",
@@ -325,7 +325,7 @@ class _Readers:
             for some, order, readers in zip(people, drawn, self.maker.plant(self.heard, mixes), strict=True):
                 others = order.only(np.arange(few, len(order)))
                 others = others.only(np.flatnonzero(np.isin(others.y, some.y))[:OTHERS])
-                both = Images(x=np.concatenate([some.x, others.x]), y=np.concatenate([some.y, others.y]))
+                both = Images.join([some, others])
                 scores, marks = _score(readers, both), fingerprints(others.x)
                 yield Dosed(client, [_name_columns(client, column, marks) for column in scores.T[1:]])
         except UserError:  # the client's code refuses such images

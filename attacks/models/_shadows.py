@@ -2,8 +2,8 @@
 
 The global model is imitated from fresh weights, an upload from the model it started from. Every
 image of the pool is in exactly half of the models: they come in pairs, one trained on a random half
-and one on the rest (Carlini et al., IEEE S&P 2022, arXiv:2112.03570, sec. VI). The loss is plain
-cross-entropy, whatever the audited method added to it.
+and one on the rest (Carlini et al., IEEE S&P 2022, arXiv:2112.03570, sec. VI). The loss is the
+task's, whatever the audited method added to it.
 """
 
 from collections import defaultdict
@@ -67,6 +67,8 @@ def halves(images: int, models: int, rng: np.random.Generator) -> NDArray[np.boo
 
 def lacking(knowledge: Knowledge) -> str:
     """Why no shadow models can be trained, as a sentence; empty when they can."""
+    if knowledge.task is not None and not knowledge.task.separable:
+        return "an example's loss depends on who else is in its batch, so other models' say nothing beside it"
     aux = knowledge.auxiliary
     there = 0 if aux is None else len(np.unique(aux.y))  # a network may have outputs for more classes
     if knowledge.trainer is None or aux is None or not there or len(aux) < 2 * there:

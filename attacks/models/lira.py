@@ -1,7 +1,8 @@
 """LiRA: is the model's confidence on an image that of models trained with it, or without it?
 
 Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles. IEEE
-S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)):
+S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)), and minus the
+loss where there are no classes:
 
     online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   (phi - mu_out) / s_out
 
@@ -13,14 +14,22 @@ One query an image; the paper's augmented queries are left out.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.evaluation.scores import Mask, lira_offline, lira_online, scaled_logit, score_outputs
+from fedaudit.attacks.evaluation.scores import (
+    Mask,
+    lira_offline,
+    lira_online,
+    measure_fit,
+    scaled_logit,
+    score_outputs,
+)
 from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.fl.artifact import Artifact
@@ -60,20 +69,25 @@ class Lira(ModelMembership):
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
-        settings, seed = self.config, int(rng.integers(2**40))
+        settings, seed, task = self.config, int(rng.integers(2**40)), knowledge.task
+
+        def rate(answers: Floats, labels: NDArray[Any]) -> Floats:
+            if task is None or task.has_classes:
+                return scaled_logit(answers, labels)
+            return measure_fit(task, answers, labels)
 
         def score(candidates: Images, asked: Mask) -> Floats:
-            x, y = candidates.x, candidates.y
+            x, y = candidates.x, candidates.wanted
             pool = aux
             if settings.mode == "online":  # candidates first
-                pool = Images(x=np.concatenate([x, aux.x]), y=np.concatenate([y, aux.y]))
-            phi = score_outputs(queried, architecture, candidates, asked, scaled_logit)
+                pool = Images.join([candidates, aux])
+            phi = score_outputs(queried, architecture, candidates, asked, rate)
             found = np.empty_like(phi)
             shared = settings.shadows < MANY
             for s in shadows(
                 queried, knowledge, pool, x, count=settings.shadows, epochs=settings.epochs, seed=seed
             ):
-                theirs = scaled_logit(s.logits, y)  # [K, N]
+                theirs = rate(s.logits, y)  # [K, N]
                 if settings.mode == "offline":
                     found[s.rows] = lira_offline(phi[s.rows], theirs, shared)
                     continue

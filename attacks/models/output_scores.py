@@ -3,14 +3,19 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.evaluation.scores import log_probability, modified_entropy, scaled_logit, score_outputs
+from fedaudit.attacks.evaluation.scores import measure_fit, modified_entropy, scaled_logit, score_outputs
 from fedaudit.attacks.evaluation.targets import Target
+
+if TYPE_CHECKING:
+    from fedaudit.fl.tasks._task import Task
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 
@@ -19,25 +24,26 @@ class OutputMembership(ModelMembership):
     """Base class: a subclass writes `rate`."""
 
     @abstractmethod
-    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
-        """What a model answers about images, [N, C], and their labels [N] -> [N], higher for members."""
+    def rate(self, answers: Floats, labels: NDArray[Any], task: "Task | None" = None) -> Floats:
+        """What a model answers, [N, width], and labels [N, ...] -> [N], higher for members."""
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.granted_architecture
-        return lambda candidates, asked: score_outputs(queried, architecture, candidates, asked, self.rate)
+        architecture, rate = knowledge.granted_architecture, partial(self.rate, task=knowledge.task)
+        return lambda candidates, asked: score_outputs(queried, architecture, candidates, asked, rate)
 
 
 class LossThreshold(OutputMembership):
-    """Loss threshold: images that a model has a small loss on were trained on.
+    """Loss threshold: examples that a model has a small loss on were trained on.
 
-    Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1; here as a score, the log
-    probability of the true class, so that every threshold is tried.
+    Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1; here as a score, so that every
+    threshold is tried: minus the loss of the task, which is the log probability of the true class where there
+    are classes. Of survival members and non-members are in one risk set, on which a term of Cox's loss depends.
     """
 
     card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
-    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
-        return log_probability(logits, y)
+    def rate(self, answers: Floats, labels: NDArray[Any], task: "Task | None" = None) -> Floats:
+        return measure_fit(task, answers, labels)
 
 
 class Confidence(OutputMembership):
@@ -49,11 +55,14 @@ class Confidence(OutputMembership):
     """
 
     card = replace(
-        CARD, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
+        CARD,
+        title="Membership from a model's confidence",
+        source="Salem et al., NDSS 2019, adversary 3",
+        needs=("classes",),
     )
 
-    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
-        return scaled_logit(logits, logits.argmax(axis=-1))
+    def rate(self, answers: Floats, labels: NDArray[Any], task: "Task | None" = None) -> Floats:
+        return scaled_logit(answers, answers.argmax(axis=-1))
 
 
 class Entropy(OutputMembership):
@@ -67,7 +76,8 @@ class Entropy(OutputMembership):
         CARD,
         title="Membership from a model's modified entropy",
         source="Song and Mittal, USENIX Security 2021, eq. 8",
+        needs=("classes",),
     )
 
-    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
-        return -modified_entropy(logits, y)
+    def rate(self, answers: Floats, labels: NDArray[Any], task: "Task | None" = None) -> Floats:
+        return -modified_entropy(answers, labels)

@@ -12,13 +12,14 @@ candidates are compared within classes, and equal shares keep the order of p(x) 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.evaluation.scores import Mask, likelihood_ratio, log_probability, rmia, score_outputs
+from fedaudit.attacks.evaluation.scores import Mask, likelihood_ratio, measure_fit, rmia, score_outputs
 from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.fl.artifact import Artifact
@@ -56,20 +57,19 @@ class Rmia(ModelMembership):
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
-        settings, seed = self.config, int(rng.integers(2**40))
+        settings, seed, task = self.config, int(rng.integers(2**40)), knowledge.task
 
         def score(candidates: Images, asked: Mask) -> Floats:
-            y = np.concatenate([candidates.y, aux.y])
-            both = Images(x=np.concatenate([candidates.x, aux.x]), y=y)
+            both = Images.join([candidates, aux])
             population = np.ones((len(queried), len(aux)), bool)
             where = np.concatenate([asked, population], axis=1)
-            p = np.exp(score_outputs(queried, architecture, both, where, log_probability))
+            p = np.exp(score_outputs(queried, architecture, both, where, partial(measure_fit, task)))
             number = len(candidates)
             found = np.zeros((len(queried), number))
             for s in shadows(
                 queried, knowledge, aux, both.x, count=settings.references, epochs=settings.epochs, seed=seed
             ):
-                theirs = np.exp(log_probability(s.logits, y))
+                theirs = np.exp(measure_fit(task, s.logits, both.wanted))
                 theirs[:, number:][s.inside] = np.nan  # of models that were trained on it
                 for label in np.unique(candidates.y):
                     x = np.flatnonzero(candidates.y == label)

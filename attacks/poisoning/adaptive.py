@@ -71,6 +71,7 @@ class Adaptive(Adversary):
 
     card = Card(
         title="Adaptive attacker",
+        needs="classes",
         source="arXiv:2002.08347, arXiv:1911.11815",
         does="finds in every round what harms the rule in use most, and sends it",
         remedy="do not trust a rule by attacks that do not know it; bound what one client can change",
@@ -160,6 +161,7 @@ class AdaptiveBackdoor(Backdoors):
 
     card = Card(
         title="Adaptive backdoor",
+        needs="classes",
         aim=Aim.BACKDOOR,
         source="arXiv:1807.00459, sec. 3.3; arXiv:1911.11815",
         does="plants a backdoor as strong as the rule in use lets through, at little cost in accuracy",

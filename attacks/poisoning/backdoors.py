@@ -88,12 +88,11 @@ class Backdoors(Adversary):
 
     def data(self, client: Client) -> Client:
         is_text = client.x.dim() == 2 and not client.x.is_floating_point()
-        if client.net.task == "lm" or not (is_text or (client.x.dim() == 4 and client.x.is_floating_point())):
-            what = "a model of the next token has no class" if client.net.task == "lm" else "an example here"
+        if not (is_text or (client.x.dim() == 4 and client.x.is_floating_point())):
             raise UserError(
-                f"{self.card.title} puts a trigger into images or texts of a class; {what} of shape "
-                f"{list(client.x.shape[1:])}",
-                hint="choose a model of classes, or another adversary, such as sign_flip",
+                f"{self.card.title} puts a trigger into images or texts of a class; an example here is of "
+                f"shape {list(client.x.shape[1:])}",
+                hint="choose another adversary, such as sign_flip",
                 key="adversary",
             )
         if self.config.target >= client.classes:
@@ -126,6 +125,7 @@ class Backdoor(Backdoors):
 
     card = Card(
         title="Backdoor",
+        needs="classes",
         aim=Aim.BACKDOOR,
         source="arXiv:1807.00459",
         does="makes the model give the attacker's answer to any image with the trigger",
@@ -173,6 +173,7 @@ class ModelReplacement(Colluding, Backdoors):
 
     card = Card(
         title="Model replacement",
+        needs="classes",
         aim=Aim.BACKDOOR,
         source="arXiv:1807.00459, eq. 3",
         does="puts the attacker's model with its backdoor in the place of everybody's",
@@ -209,6 +210,7 @@ class Neurotoxin(Backdoors):
 
     card = Card(
         title="Neurotoxin",
+        needs="classes",
         aim=Aim.BACKDOOR,
         source="arXiv:2206.10341, Alg. 1",
         does="leaves a backdoor that lasts after the attacker has gone",

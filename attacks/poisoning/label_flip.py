@@ -18,6 +18,7 @@ from fedaudit.fl.threats.threat import Aim
 class LabelFlip(Adversary):
     card = Card(
         title="Label flip",
+        needs="classes",
         aim=Aim.TARGETED,
         source="arXiv:2007.08432",
         does="teaches the model to take classes for one another",

@@ -28,6 +28,7 @@ HANDED = (Kind.GAN_G, Kind.GAN_D, Kind.RELAY_MODEL)
 class RelayPoison(Backdoors):
     card = Card(
         title="Poisoned relay",
+        needs="classes",
         aim=Aim.BACKDOOR,
         source="this project",
         does="makes every client behind it in the relay train on what the attacker wants",

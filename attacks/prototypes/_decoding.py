@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, hold_out, tensor
-from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion, Standard
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion, Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.side_by_side import collect

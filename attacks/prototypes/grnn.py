@@ -27,8 +27,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.decoder import initialise, tensor
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.evaluation.sources import Prototype, Source
-from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne

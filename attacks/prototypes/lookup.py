@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
-from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings

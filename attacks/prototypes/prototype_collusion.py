@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sources import sent_with
@@ -67,7 +67,7 @@ class PrototypeCollusion(Attack):
         title="A client's prototype from the global one, by collusion",
         source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on weighted means",
         aim=Aim.RECONSTRUCTION,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})),
         requires=(Kind.GLOBAL_PROTOTYPES, Kind.LOCAL_PROTOTYPES),
         also_reads=(Kind.PROTO_COUNTS,),

@@ -77,6 +77,7 @@ class PrototypeLinkage(PrototypeMembership):
     card = replace(
         PrototypeMembership.card,
         title="Linkage of images to clients by prototypes",
+        needs=("numbers", "classes"),
         aim=Aim.LINKAGE,
         # a sum is of no single client
         also_reads=tuple(k for k in PrototypeMembership.card.also_reads if k is not Kind.AGGREGATE),

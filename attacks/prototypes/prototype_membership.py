@@ -35,13 +35,13 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
+from fedaudit.attacks.evaluation.prototype_laws import Law
+from fedaudit.attacks.evaluation.prototype_plays import describe, read
 from fedaudit.attacks.evaluation.sources import columns, prototypes, unreadable
 from fedaudit.attacks.evaluation.tracing import OTHER, Tracer
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._laws import Law
-from fedaudit.attacks.prototypes._playing import describe, read
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -57,6 +57,7 @@ _AIDS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNT
 class PrototypeMembership(Attack):
     card = Card(
         title="Membership from prototypes (likelihood ratio)",
+        needs=("numbers", "classes"),
         source="Sankararaman et al., Nature Genetics 2009; Dwork et al., FOCS 2015",
         aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.images import to_rows
-from fedaudit.attacks.prototypes._inversion import (
+from fedaudit.attacks.evaluation.prototype_inversion import (
     ALSO_READS,
     REQUIRES,
     InversionTask,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedaudit.attacks.attack import Effort
 from fedaudit.attacks.evaluation.decoder import build
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
-from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge
 
 if TYPE_CHECKING:

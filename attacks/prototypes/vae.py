@@ -28,8 +28,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor
 from fedaudit.attacks.evaluation.decoder import build, initialise, tensor
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
-from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare

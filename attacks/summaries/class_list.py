@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.groups import HELD, choose_remedy, count_each_kind
 from fedaudit.attacks.evaluation.label_sets import set_evidence, wrong_client
@@ -42,7 +42,7 @@ class ClassList(Attack):
         title="Classes named in messages",
         source="the rows of tables, proxies, prototypes and condensed images, and labels, as sent",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=tuple(LISTED),

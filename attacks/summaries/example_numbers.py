@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.groups import SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
@@ -36,7 +36,7 @@ class ExampleNumbers(Attack):
         title="Numbers of examples, and who gained or lost some",
         source="num_examples, as sent",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=(),
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.NUM_EXAMPLES,),
         rounds="all",

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Extractor, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels
@@ -51,7 +51,7 @@ class FisherClasses(Attack):
         title="Classes from Fisher diagonals",
         source="the head's bias in what FedCurv sends (arXiv:1910.07796), unmixed by auxiliary examples",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.FISHER,),
         also_reads=(Kind.LOCAL_MODEL, Kind.AGGREGATE),

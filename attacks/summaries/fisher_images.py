@@ -47,6 +47,7 @@ Values = NDArray[np.float64]
 class FisherImages(Attack):
     card = Card(
         title="Images from Fisher diagonals",
+        needs=("numbers", "classes"),
         source="quotients of what FedCurv sends (arXiv:1910.07796), unit by unit of the first layer",
         aim=Aim.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),

@@ -31,6 +31,7 @@ class FisherMembership(ClientMembership):
     card = replace(
         CARD,
         title="Membership from Fisher diagonals",
+        needs=("numbers", "classes"),
         source="after Li, Li, Ribeiro, ICLR 2023, cosine attack, on what FedCurv sends (arXiv:1910.07796)",
         requires=(Kind.FISHER,),
         also_reads=(Kind.LOCAL_MODEL,),

@@ -34,18 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import (
-    MODALITIES,
-    Attack,
-    Card,
-    Claim,
-    Effort,
-    Floats,
-    Images,
-    Knowledge,
-    Truth,
-    Unseen,
-)
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth, Unseen
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import (
@@ -96,7 +85,7 @@ class HiddenImages(Attack):
         requires=(),
         also_reads=(*READ, Kind.GLOBAL_MODEL, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL,),
-        modality=MODALITIES,
+        needs=("one scale",),
         learns="one of the records behind a message, which stands among its numbers, texts or bytes",
         does_not_show="records in pieces of unequal length, in pieces in low bits or signs, "
         "at places that move from round to round, enciphered, or in another order in the midst of others",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Floats, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_each_kind
@@ -43,7 +43,7 @@ class MajorityClass(Attack):
         title="Majority class from a loss or a choice of model",
         source="mean losses by class of the models that were broadcast",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(Kind.LOCAL_LOSS, Kind.CLUSTER_ID),

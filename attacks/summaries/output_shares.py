@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
@@ -36,7 +36,7 @@ class OutputShares(Attack):
         title="Class shares from outputs on public data",
         source="after Shi et al., arXiv:2502.08001: mean outputs, class by class of the public data",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=(Kind.PUBLIC_LOGITS,),
         learns="which class a client owns most of, and about how much of each",

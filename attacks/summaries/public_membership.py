@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evaluation.scores import lira_offline, scaled_logit
@@ -44,7 +44,7 @@ class PublicMembership(Attack):
         title="Membership from outputs on public data",
         source="Shi et al., arXiv:2502.08001; Carlini et al., arXiv:2112.03570, sec. V.C",
         aim=Aim.MEMBERSHIP,
-        modality=MODALITIES,
+        needs=("groups",),
         threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
         requires=(Kind.PUBLIC_LOGITS,),
         rounds="all",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.count_evidence import blind_counts, measure_revelations, overlap_evidence
 from fedaudit.attacks.evaluation.groups import COUNTED, SIZE, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
@@ -41,7 +41,7 @@ class SumDifference(Attack):
         title="One client's numbers from sums of rounds",
         source="arXiv:2111.07380 (rounds that differ); linear algebra over the rounds",
         aim=Aim.ATTRIBUTE,
-        modality=MODALITIES,
+        needs=(),
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.AGGREGATE,),
         rounds="all",

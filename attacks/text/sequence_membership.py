@@ -21,7 +21,7 @@ from fedaudit.fl.runtime.settings import settings
 PLUGINS = ("sequence_loss", "sequence_min_k", "sequence_reference")
 CARD = replace(
     MODELS,
-    modality=frozenset({"language"}),
+    needs=("next tokens",),
     learns="whether a given text was trained on: by anybody, from the global model that every client and user "
     "gets; by one client, from its upload",
     does_not_show="membership to a stronger adversary (other rounds, shadow models, texts put in on purpose); an "

@@ -34,7 +34,7 @@ CARD = Card(
     title="",
     source="",
     aim=Aim.RECONSTRUCTION,
-    modality=frozenset({"text", "language"}),
+    needs=("tokens",),
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=READ,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Timing, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import Judge
@@ -57,7 +57,7 @@ class SpeedProfile(Attack):
         title="Speed and size of clients from the time they take",
         source="FreezeFL's time model, turned round; arithmetic",
         aim=Aim.LINKAGE,
-        modality=MODALITIES,
+        needs=(),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
         requires=(),
         also_reads=(Kind.TASK_TIME, *SAID),

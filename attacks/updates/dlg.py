@@ -4,9 +4,9 @@ Zhu, Liu, Han. Deep Leakage from Gradients. NeurIPS 2019. arXiv:1906.08935, Alg.
 
     x, y = argmin ||gradient(x, softmax(y)) - g||^2
 
-from noise, by L-BFGS of rate 1 as in their code, or Adam. The first of these attacks and the least
-stable: published for sigmoid networks at initialisation; where it misses its planted leak, that says
-nothing of the update (use `inverting_gradients`).
+from noise, by L-BFGS of rate 1 as in their code, or Adam; and once more for an unknown factor of the loss, as
+in idlg. The first of these attacks and the least stable: published for sigmoid networks at initialisation;
+where it misses its planted leak, that says nothing of the update (use `inverting_gradients`).
 """
 
 from dataclasses import replace
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.evaluation.gradients import Imitation, Update, squared_distance
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
-from fedaudit.attacks.updates.idlg import IDLG, descend
+from fedaudit.attacks.evaluation.gradients import Imitation, Update
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
+from fedaudit.attacks.updates.idlg import IDLG, fit
 from fedaudit.fl.runtime.settings import settings
 
 Floats = NDArray[np.floating[Any]]
@@ -42,15 +42,8 @@ class DLG(UpdateInversion):
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        copy, c = Imitation(update, knowledge), self.config
+        copy = Imitation(update, knowledge)
         x = torch.rand((number, *knowledge.image_shape), generator=generator).to(copy.device)
         y = torch.randn((number, knowledge.classes), generator=generator).to(copy.device)
-        descend(
-            x,
-            c.optimiser,
-            c.lr,
-            c.iterations,
-            lambda: squared_distance(copy.gradient(x, y.softmax(1)), copy.target),
-            [x, y],
-        )
+        fit(self.config, [x, y], lambda: copy.gradient(x, y.softmax(1)), copy.target)
         return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()

@@ -22,8 +22,8 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.decoder import initialise
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, squared_distance
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings

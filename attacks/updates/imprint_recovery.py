@@ -19,8 +19,8 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, iterate_updates, labels
 from fedaudit.attacks.evaluation.tampered import flags
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.analytic import Analytic, Floats, entering, layer_input
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne

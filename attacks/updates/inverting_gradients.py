@@ -20,8 +20,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance, labels
+from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.evidence import is_replay
-from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 from fedaudit.fl.runtime.settings import settings

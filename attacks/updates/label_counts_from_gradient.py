@@ -58,7 +58,7 @@ class LabelCountsFromGradient(Attack):
         title="Labels of a batch from its gradient",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2105.09369, Alg. 1",
         aim=Aim.ATTRIBUTE,
-        modality=frozenset({"image", "text"}),
+        needs=("classes",),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),

@@ -63,7 +63,7 @@ class LabelCountsFromUpdate(Attack):
         title="Labels from the last layer of updates",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2206.12395, sec. 4.3",
         aim=Aim.ATTRIBUTE,
-        modality=frozenset({"image", "text"}),
+        needs=("classes",),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update
-from fedaudit.attacks.updates._inversion import CARD
+from fedaudit.attacks.evaluation.update_inversion import CARD
 from fedaudit.attacks.updates.analytic import Dense, LayerInversion, read_layer
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings

@@ -63,9 +63,7 @@ class NoiseQuestion:
             ("colluders", 1 <= self.colluders <= MOST, f"from 1 to {MOST:,}"),
         ):
             if not good:
-                raise UserError(
-                    f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}", hint=EXAMPLE
-                )
+                raise UserError(f"{name} must be {what}, got {getattr(self, name)}", hint=EXAMPLE)
         self._set_rate()
 
     def _check_kinds(self) -> None:
@@ -84,7 +82,7 @@ class NoiseQuestion:
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kind):
-                raise UserError(f"--{name.replace('_', '-')} must be {what}, got {value!r}", hint=EXAMPLE)
+                raise UserError(f"{name} must be {what}, got {value!r}", hint=EXAMPLE)
         if self.how not in SAMPLING:
             raise UserError(
                 f"--sampling must be 'poisson' or 'fixed', got {self.how!r}",

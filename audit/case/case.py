@@ -184,6 +184,6 @@ class Case(ObservedFederation, ClientCode, Protocol):
 
 
 def counts(clients: int, examples: Examples, data: Data) -> NDArray[np.int64]:
-    """[clients, classes] examples of each class; rows of zeros for clients nobody told us of."""
+    """[clients, groups] examples of each group, such as a class; rows of zeros for clients nobody told us of."""
     held = [examples.parts.get(k, NO_ROWS) for k in range(clients)]
-    return np.asarray(histogram(data.train.y, held, len(data.classes)))
+    return np.asarray(histogram(data.group(data.train), held, max(1, len(data.groups))))

@@ -27,6 +27,7 @@ from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks._task import Task, load_task
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
@@ -75,7 +76,7 @@ class RecordedCase:
     @cached_property
     def _truth_file(self) -> TruthFile:
         if self.truth is None:
-            return TruthFile.none(tuple(self.subject.examples.shape))
+            return TruthFile.none(self.subject.examples)
         return TruthFile.from_bytes(self.truth.read_bytes())
 
     @cached_property
@@ -88,8 +89,16 @@ class RecordedCase:
             mean=tuple(stated.mean),
             std=tuple(stated.std),
             about=stated.about or "The examples were stated by the federation's operator.",
-            predicts=read_task(self.subject.model, "subject.model") if self.subject.model else "classify",
+            task=self._task,
         )
+
+    @cached_property
+    def _task(self) -> Task:
+        """As stated; groups of labels are cut at those of the auditor's own examples, which no client holds."""
+        known = self._truth_file
+        stated: Task = load_task(self.subject.examples.task)()
+        task = stated.learn_scale(known.examples.y[known.owner == NOBODY])
+        return read_task(self.subject.model, task, "subject.model") if self.subject.model else task
 
     @cached_property
     def examples(self) -> Examples:
@@ -112,7 +121,7 @@ class RecordedCase:
                 seen.add(mark)
                 kept.append(i)
         rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
-        rows = rows[np.argsort(self._truth_file.examples.y[rows], kind="stable")]
+        rows = rows[np.argsort(self.data.group(self._truth_file.examples)[rows], kind="stable")]
         share = self.subject.auxiliary
         mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
         rest = rows[~mine]

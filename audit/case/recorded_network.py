@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from fedaudit.audit.case.networks import adapt_maker, is_configured, maker
+from fedaudit.audit.case.networks import adapt_maker, is_configured, maker, read_task
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.federation import AdapterSettings
@@ -19,6 +19,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, count, initialise, state_of
 from fedaudit.fl.recording.recorder import carries_shared_model, read
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks._task import load_task
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ class RecordedNetwork:
         subject = self.config.subject
         if subject.model is None:
             return None
-        shape, classes = tuple(subject.examples.shape), len(subject.examples.classes)
-        return maker(self.config.locate_files(subject.model), shape, classes, "subject.model")
+        shape, width = tuple(subject.examples.shape), subject.examples.width
+        task = read_task(subject.model, load_task(subject.examples.task)(), "subject.model")
+        return maker(self.config.locate_files(subject.model), shape, width, task, "subject.model")
 
     @cached_property
     def make(self) -> Callable[[], Net] | None:

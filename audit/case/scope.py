@@ -67,7 +67,7 @@ def describe_scope(
         training=_settings(training) if training else {},
         protections=[describe_protection(p) for p in federation.protections],
         threats=threats,
-        class_names=list(data.classes),
+        class_names=list(data.groups),
         counts=held.tolist() if len(held) <= _MOST_ROWS else [],
     )
 

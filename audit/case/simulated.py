@@ -32,7 +32,7 @@ from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
-from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.training.private import PrivateTraining, require_separable
 from fedaudit.fl.wire.protection import Protection
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class SimulatedCase:
         limits = federation.train_limit, federation.test_limit
         # hundreds of runs of a matrix are open together: they hold the same arrays
         data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
-        data = replace(data, predicts=read_task(federation.model, "federation.model"))
+        data = replace(data, task=read_task(federation.model, data.task, "federation.model"))
         return self._require_same("data", data, of_data)
 
     def _draw_subset(self) -> Data:
@@ -177,6 +177,7 @@ class SimulatedCase:
             return None
         if len(private) > 1:
             raise UserError("protections: two of them say how clients train", hint="keep one of them")
+        require_separable(self.data.task)
         if not is_bounded_by_training(self.method):
             raise UserError(
                 f"{private[0].title} does not bound what {self.method.card.title} sends: its clients use "

@@ -15,6 +15,7 @@ from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks.text import Text
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,19 @@ class SimulatedNetwork:
         """Builds the network without adapters."""
         model, schema = self.config.locate_files(self.config.federation.model), self.data.schema
         pieces = None if schema is None else len(schema.pieces)
-        return maker(model, self.data.shape, len(self.data.classes), "federation.model", pieces)
+        return maker(model, self.data.shape, self.data.width, self.data.task, "federation.model", pieces)
 
     @cached_property
     def _first(self) -> State:
         """The weights of the network without adapters or base, from the stream "model"."""
-        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
+        asked = repr(self.config.federation.model), self.data.shape, self.data.width, self.config.seed
 
         def make() -> State:
             net = initialise(self._make_whole, self._streams)
             state = state_of(net)
-            if self.adapters is None and net.task == "classify":
+            if self.adapters is None and not isinstance(net.task, Text):
                 some = torch.from_numpy(np.array(self.data.train.x[:2]))
-                check_trained_network(net, some, len(self.data.classes), "federation.model")
+                check_trained_network(net, some, self.data.width, net.task, "federation.model")
             return state
 
         return share_result(("first model", *asked), make)

@@ -33,6 +33,7 @@ from fedaudit.fl.data.images import (
 from fedaudit.fl.data.population import content
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.fl.tasks._task import Task, load_task
 
 OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
 HELD_OUT = "heldout"  # folder of what clients did not train on
@@ -62,9 +63,9 @@ class TruthFile:
         return cls(Arrays(x=found["x"], y=found["y"]), found["owner"], found.get("held_out", none))
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> "TruthFile":
-        nothing = np.zeros(0, np.int64)
-        kind = np.int64 if len(shape) == 1 else np.float32  # tokens, or images
+    def none(cls, stated: ExampleLayout) -> "TruthFile":
+        nothing, shape = np.zeros(0, np.int64), tuple(stated.shape)
+        kind = np.int64 if len(shape) == 1 and stated.are != "table" else np.float32
         return cls(Arrays(x=np.zeros((0, *shape), kind), y=nothing), nothing, nothing.astype(bool))
 
 
@@ -96,7 +97,7 @@ class _Part(NamedTuple):
 
     owner: int
     x: NDArray[Any]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
 
 
 def _load_parts(folder: Path, examples: ExampleLayout, whose: Mapping[str, int]) -> dict[str, _Part]:
@@ -263,7 +264,7 @@ def _load_images(folder: Path, examples: ExampleLayout) -> tuple[NDArray[Any], N
 
 def _check_examples(
     path: Path, x: NDArray[Any], y: NDArray[Any], examples: ExampleLayout
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """As the contract of examples wants them; the layout is never guessed."""
     shape = tuple(examples.shape)
     if x.shape[1:] != shape:
@@ -282,10 +283,10 @@ def _check_examples(
             f"{path}: {many} of {len(x)} examples hold numbers that are not finite, such as missing values",
             hint="fill them in as the clients do before they train, or leave these examples out",
         )
-    elif x.dtype.kind == "f" and x.size and (x.min() < 0 or x.max() > 1):
+    elif x.dtype.kind == "f" and len(shape) == 3 and x.size and (x.min() < 0 or x.max() > 1):
         raise UserError(
             f"{path}: examples go from {x.min():.3g} to {x.max():.3g}, and not from 0 to 1",
-            hint="scale each column of a table; give images before they are normalised by mean and std",
+            hint="give images before they are normalised by mean and std",
         )
     elif x.dtype.kind == "f":
         x = x.astype(np.float32)
@@ -294,18 +295,26 @@ def _check_examples(
             f"{path}: examples are {x.dtype}, and not numbers from 0 to 1, bytes or images of 16 bits",
             hint="give them before normalisation; mean and std of the subject say what the model sees",
         )
-    if y.shape == (len(x),) and y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)):
+    return (x.astype(np.int64) if x.dtype.kind in "iu" else x), _check_labels(path, x, y, examples)
+
+
+def _check_labels(path: Path, x: NDArray[Any], y: NDArray[Any], examples: ExampleLayout) -> NDArray[Any]:
+    """As the stated task has them."""
+    task: Task = load_task(examples.task)()
+    if task.has_classes and y.shape == (len(x),) and y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)):
         raise UserError(
-            f"{path}: the labels y are real numbers ({y.dtype}), and regression is not supported",
-            hint="audit it without labels: leave the truth out; or cut the numbers into classes",
+            f"{path}: the labels y are real numbers ({y.dtype}), and the subject states classes",
+            hint="examples.task: regression, where the network gives a number; or cut the numbers into classes",
         )
-    if y.shape != (len(x),) or y.dtype.kind not in "iu":
-        raise UserError(
-            f"{path}: y is {y.dtype} {list(y.shape)}, not {len(x)} whole numbers", hint="one label each"
-        )
-    if len(y) and (y.min() < 0 or y.max() >= len(examples.classes)):
+    places = x.shape[2:] if task.by_place else y.shape[1:]
+    wrong = task.misfit(y, len(x))
+    if not wrong and y.shape[1:] != places:
+        wrong = f"{list(y.shape)}, and examples have places {list(places)}"
+    if wrong:
+        raise UserError(f"{path}: y is {wrong}", hint=f"the subject's task is {task!r}: {task.words}")
+    if not task.fits_names(y, len(examples.classes)):
         raise UserError(
             f"{path}: label {int(y.max())}, and the subject names {len(examples.classes)} classes",
             hint="labels count from 0 in the order of `classes`",
         )
-    return (x.astype(np.int64) if x.dtype.kind in "iu" else x), y.astype(np.int64)
+    return y.astype(np.float32 if y.dtype.kind == "f" else np.int64)

@@ -72,9 +72,10 @@ class OtherPeople:
         None where there is nobody else, or all are of one class though there are more: then no mix is another.
         """
         pool = self._list_others(client)
-        labels = self.lab.holdings.data.train.y[pool]
+        data = self.lab.holdings.data
+        labels = data.group(data.train)[pool]
         classes = np.unique(labels)
-        if len(classes) < min(2, len(self.lab.holdings.data.classes)):
+        if len(classes) < min(2, len(data.groups)):
             return []
         rng = self.federation.streams.numpy("other people", client, len(self.drawn))
         few = rng.permutation(pool)[:FEWEST]

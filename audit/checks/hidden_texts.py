@@ -17,7 +17,6 @@ from fedaudit.attacks.evaluation.payloads import make_small, read_numbers, read_
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Seen
-from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -35,7 +34,7 @@ class HiddenTexts(Check):
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         data, parts = federation.data, federation.examples.parts
-        if federation.artifacts is None or data.modality not in MODALITIES or not parts:
+        if federation.artifacts is None or not data.is_text or not parts:
             return
         sent_kinds = {*federation.card.uplink, *federation.card.relay}
         recorded = messages(federation.artifacts, {*sent_kinds, Kind.GLOBAL_MODEL}, "all")

@@ -114,8 +114,9 @@ class CountComparison:
 
     def _count_held(self, client: int) -> NDArray[np.int64]:
         if client not in self._held:
-            labels = self._federation.data.train.y[self._parts[client]]
-            self._held[client] = np.bincount(labels, minlength=len(self._federation.data.classes))
+            data = self._federation.data
+            groups = data.group(data.train)[self._parts[client]]
+            self._held[client] = np.bincount(groups, minlength=max(1, len(data.groups)))
         return self._held[client]
 
 

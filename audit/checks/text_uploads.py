@@ -9,7 +9,6 @@ from fedaudit.attacks.evaluation.span import count_law, list_pairs
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Seen
-from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
@@ -32,7 +31,7 @@ class SparseNoise(Check):
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         sent, artifacts = (*federation.card.uplink, *federation.card.relay), federation.artifacts
         kinds = [k for k in UPDATES if k in sent]
-        if artifacts is None or federation.data.modality not in MODALITIES or not is_noised(federation, kinds):
+        if artifacts is None or not federation.data.is_text or not is_noised(federation, kinds):
             return
         recorded = messages(artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
@@ -86,7 +85,7 @@ class AdapterReach(Check):
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         kinds = {Kind.ADAPTER, Kind.ADAPTER_DELTA} & {*federation.card.uplink}
         artifacts, data, parts = federation.artifacts, federation.data, federation.examples.parts
-        if artifacts is None or data.modality not in MODALITIES or not kinds or not parts:
+        if artifacts is None or not data.is_text or not kinds or not parts:
             return
         if is_noised(federation, kinds) or any(p.hides_single_uploads() for p in federation.protections):
             return  # nobody reads a client's own span

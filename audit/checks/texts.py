@@ -16,7 +16,6 @@ from fedaudit.fl.data.population import content
 from fedaudit.reports.result import Finding, Severity
 
 PLUGINS = ("private_vocabulary", "text_unit", "repeated_texts")
-MODALITIES = ("text", "language")
 
 
 class PrivateVocabulary(Check):
@@ -24,7 +23,7 @@ class PrivateVocabulary(Check):
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         schema = federation.data.schema
-        if federation.data.modality not in MODALITIES or schema is None or not schema.private:
+        if not federation.data.is_text or schema is None or not schema.private:
             return
         yield Finding(
             id="private-vocabulary",
@@ -52,7 +51,7 @@ class TextUnit(Check):
         several = sum(n > 1 for n in counts.values())
         if not several:
             return
-        one, article = ("text", "a") if data.modality in MODALITIES else ("example", "an")
+        one, article = ("text", "a") if data.is_text else ("example", "an")
         yield Finding(
             id="unit-below-person",
             title=f"The mathematical limit is one of {article} {one}, and people have several",
@@ -72,7 +71,7 @@ class RepeatedTexts(Check):
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         data, examples = federation.data, federation.examples
-        if data.modality not in MODALITIES or not examples.parts:
+        if not data.is_text or not examples.parts:
             return
         holders: defaultdict[bytes, set[int]] = defaultdict(set)
         for client, rows in examples.parts.items():

@@ -1,6 +1,5 @@
 """Machinery of the command line: groups, and commands whose errors are one sentence and a hint."""
 
-import contextlib
 import errno
 import functools
 import inspect
@@ -121,10 +120,6 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
                 sys.stdout.flush()  # what nobody could be told is an error, whatever the verdict is
         except typer.Exit:
             raise
-        except BrokenPipeError:  # whoever read has gone; 1 would say "not ready"
-            with contextlib.suppress(OSError):
-                sys.stdout.close()
-            raise typer.Exit(2) from None
         except (KeyboardInterrupt, typer.Abort):  # Abort: a question that got no answer
             say("", err=True)  # below the ^C of a terminal
             say("stopped; the same command continues", err=True)

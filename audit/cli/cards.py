@@ -1,4 +1,4 @@
-"""What `fedaudit tools list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
+"""What `fedaudit tools list` prints: names in columns, or one card; in a pipe, a line each."""
 
 import shutil
 import sys
@@ -12,6 +12,7 @@ from fedaudit.audit.settings.index import Entry, entries
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 
 WIDEST = 100  # longer lines are hard to read
+GAP = 2  # between two columns
 MARGIN = 26  # of names; a longer one stands on a line of its own
 
 
@@ -40,19 +41,35 @@ def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
 
 
 def show(found: Sequence[Entry], whole: bool = False) -> None:
-    """Print cards; a `whole` one is wrapped in a pipe as well."""
-    if whole or sys.stdout.isatty():
-        width = min(shutil.get_terminal_size().columns, WIDEST)
-        print(
-            "\n".join(
-                line for e in found for line in (*card(e, _margin(found), width, bold=sys.stdout.isatty()), "")
-            )
-        )
+    """Print `whole` cards, which are wrapped in a pipe as well, or the names at a terminal."""
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    if whole:
+        is_bold = sys.stdout.isatty()
+        print("\n".join(line for e in found for line in (*card(e, _margin(found), width, bold=is_bold), "")))
+        return
+    if sys.stdout.isatty():
+        for line in set_in_columns([e.name for e in found], width):
+            say(line)
+        say("")
+        say("fedaudit tools list NAME")
         return
     more = list(dict.fromkeys(name for e in found for name in e.more))
     for e in found:
         row = [e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source]
         say("\t".join(" ".join(cell.split()) for cell in row))
+
+
+def set_in_columns(names: Sequence[str], width: int) -> list[str]:
+    """Lines of at most `width` characters, read from top to bottom as `ls` has them."""
+    for rows in range(1, len(names) + 1):  # the fewest that fit
+        columns = [names[at : at + rows] for at in range(0, len(names), rows)]
+        wide = [max(map(len, column)) + GAP for column in columns]
+        if sum(wide) - GAP <= width or len(columns) == 1:
+            break
+    else:
+        return []
+    lines = [[column[i] for column in columns if i < len(column)] for i in range(rows)]
+    return ["".join(f"{n:<{w}}" for n, w in zip(line, wide, strict=False)).rstrip() for line in lines]
 
 
 def _margin(found: Sequence[Entry]) -> int:

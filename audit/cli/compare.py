@@ -1,4 +1,4 @@
-"""Comparing finished runs: the settings that differ, and what came out, side by side.
+"""Comparing finished runs: what came out, and the settings that differ, side by side.
 
 Of two runs the last column says whether the intervals of an estimate overlap or lie apart.
 
@@ -24,12 +24,14 @@ from fedaudit.reports.result import AuditResult, Finding, Outcome
 Row = list[str]
 ABSENT = "-"
 MOST_MEASURES = 2  # of one attack
+INNER, APART = "  ", "apart"
+MOST_ROWS, WIDEST = 18, 40  # of a screen
 
 
 def compare(
     folders: Sequence[Path], policy: str = "", data: Sequence[str] | None = None, *, trust: bool = False
 ) -> tuple[Row, list[Row]]:
-    """Header and rows: a column a run and one for intervals, first the settings that differ, then the results.
+    """Header and rows: a column a run and one for intervals; verdicts first, settings that differ last.
 
     `policy` judges all of them; by default each is judged by its own. `data` names copies of what their configs
     read elsewhere, as NAME=PATH; `trust` runs code that they name.
@@ -44,9 +46,22 @@ def compare(
     runs = [_open_finished_run(folder) for folder in folders]
     reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()))
     results = [judge_folder(run.path, reviewer).result for run in runs]
-    rows = _settings([flat(_read_config(run.inside("config.yaml"))) for run in runs])
-    rows += _overall(results) + _attacks(results) + _bounds(results)
+    rows = _overall(results) + _attacks(results) + _bounds(results)
+    rows += _settings([flat(_read_config(run.inside("config.yaml"))) for run in runs])
     return ["", *_names(folders), "intervals"], [[*row, *[""] * (len(runs) + 2 - len(row))] for row in rows]
+
+
+def select_differences(header: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]]:
+    """Of a comparison the verdict and what is not alike in all runs: one screen, without intervals.
+
+    Of what an attack measured only estimates whose intervals lie apart.
+    """
+    kept = [
+        row[:-1]
+        for i, row in enumerate(rows)
+        if not i or (row[-1] == APART if row[0].startswith(INNER) else len(set(row[1:-1])) > 1)
+    ]
+    return header[:-1], [[fmt.shorten(cell, WIDEST) for cell in row] for row in kept[:MOST_ROWS]]
 
 
 def _open_finished_run(folder: Path) -> RunDir:
@@ -128,7 +143,7 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
                 telling([e for e in finding.evidence if e.control == "none"])[:MOST_MEASURES] if finding else ()
             ):
                 where = f" ({e.place})" if e.condition else ""
-                cells.setdefault(f"  {find_measure(e.measure).words}{where}", {})[column] = e
+                cells.setdefault(f"{INNER}{find_measure(e.measure).words}{where}", {})[column] = e
         for words, estimates in cells.items():
             texts = {i: fmt.estimate(e.value, e.interval, e.unit) for i, e in estimates.items()}
             rows.append([words, *(texts.get(i, ABSENT) for i in range(len(found))), _meet(estimates, len(found))])
@@ -141,7 +156,7 @@ def _meet(estimates: Mapping[int, Evidence], runs: int) -> str:
     if runs != 2 or len(intervals) != 2:
         return ""
     (low, high), (other_low, other_high) = intervals
-    return "overlap" if low <= other_high and other_low <= high else "apart"
+    return "overlap" if low <= other_high and other_low <= high else APART
 
 
 def _verdict(finding: Finding | None) -> str:

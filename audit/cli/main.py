@@ -6,15 +6,16 @@ cannot tell. 2 is an error, of any command.
 
 import atexit
 import importlib
+import io
 import logging
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, reader, say, tools
+from fedaudit.audit.cli.app import CONFINED, ask_consent, dp, name_next, reader, say, tools
 from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import (
     ConfigFile,
@@ -76,13 +77,22 @@ def run(
 
 
 @reader(own=["config"], keeps=True)
-def plan(config: ConfigFile, data: Data = None, trust: Trust = False) -> None:
+def plan(
+    config: ConfigFile,
+    every: Annotated[bool, typer.Option("--all", help="list every attack and question, and why")] = False,
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
     """Say what a run will attack, what not, and how long it takes."""
+    from fedaudit.audit.cli.plan_lines import write_short, write_whole
     from fedaudit.audit.cli.plans import plan_audit
     from fedaudit.audit.phases.load import load_config
 
-    for line in plan_audit(load_config(config, data, trust_plugins=trust)):
+    made = plan_audit(load_config(config, data, trust_plugins=trust))
+    for line in write_whole(made) if every else write_short(made):
         say(line)
+    if not every:
+        say(name_next("plan", config, "--all"))
 
 
 # Each adds its commands; `--help` lists them in this order.
@@ -105,8 +115,28 @@ for _group in (dp, tools):
     app.add_typer(_group)
 
 
+class _Printing(io.FileIO):
+    """Standard output or error: where whoever read it has gone, as `head` has, the command goes on unheard."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def _go_on_unheard() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or none of the system's
+            raw = io.BufferedWriter(_Printing(stream.fileno(), "w", closefd=False))
+            as_it_comes = bool(stream.line_buffering)
+            heard = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=as_it_comes)
+            setattr(sys, stream.name.strip("<>"), heard)
+
+
 def main() -> None:
     CONFINED.set(True)
+    _go_on_unheard()
     consent.ASK.set(ask_consent)
     notes = logging.getLogger("fedaudit")
     if logging.lastResort:  # libraries that are loaded later print a note in ways of their own

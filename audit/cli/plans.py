@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.cli.plan_lines import Rows
 from fedaudit.audit.phases.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
@@ -33,8 +34,8 @@ def _without_collector() -> Iterator[None]:
 
 @sharing()
 @_without_collector()
-def plan_audit(config: Config) -> Sequence[str]:
-    """The plan, line by line; raises UserError for what `run` would refuse."""
+def plan_audit(config: Config) -> Sequence[str | Rows]:
+    """The plan, sentences and lists; raises UserError for what `run` would refuse."""
     simulated, key = config.require_simulated(), ""
     if simulated.device == "cuda":  # which the machine may have had when a plan was kept
         with locate_errors(simulated.file):

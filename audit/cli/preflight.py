@@ -12,7 +12,8 @@ from fedaudit.audit.accounting.accountant import UNCREDITED_LAW
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
+from fedaudit.audit.cli.plan_lines import Rows
+from fedaudit.audit.phases.choice import choose, describe_duration, refuse_fruitless, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played, training_seconds
@@ -43,19 +44,20 @@ class Forecast:
         hide_unused(config.device)
         self._config, self._case = config, SimulatedCase(config)
 
-    def describe(self) -> Iterator[str]:
-        """The plan, line by line; raises UserError for what `run` would refuse."""
+    def describe(self) -> Iterator[str | Rows]:
+        """The plan, sentences and lists; raises UserError for what `run` would refuse."""
         config, case = self._config, self._case
         with locate_errors(config.file):
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
+            refuse_fruitless(getattr(case.training, "lr", 1), case.data.gives, config.attacks)
             Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
-        unfit = f"it says nothing of {case.data.modality} data"
-        reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
+        gives = choice.scene.gives
+        reasons |= {k: why for k, card in choice.cards.items() if (why := card.explain_unfit(gives))}
         policy = load_policy(config.locate_policy())
         asked = [*plan_questions(choice, policy), *read_attackers(config).plan_questions(policy.demands)]
         yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
@@ -92,19 +94,24 @@ class Forecast:
         plants = correct_controls(choice.setup, planting)
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
-        others |= {
-            n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
-        }
+        others |= {n: c.explain_unfit(gives) for n, c in choice.others.items() if not others[n]}
         unlisted = "it is not among the attacks of this audit"
         left = {n: choice.left.get(n, unlisted) for n, why in others.items() if not why}
-        yield from _list_rows("attacks that apply and are left out", left)
+        yield from _group_reasons("attacks that apply and are left out", left)
         yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
         coming = [c for c in asked if c.findings]
         bare = [c for c in asked if c not in coming]
-        yield from _list_rows("questions that will be asked", {f"{_mark(c)}{c.id}": c.why for c in coming})
-        yield from _list_rows("questions that nothing will answer", {f"{_mark(c)}{c.id}": c.why for c in bare})
-        yield ""
+        yield from _list_rows(
+            "questions that will be asked (* required)", {f"{_mark(c)}{c.id}": c.why for c in coming}
+        )
+        yield from _list_rows(
+            "questions that nothing will answer (* required)", {f"{_mark(c)}{c.id}": c.why for c in bare}
+        )
         needed = [q for q in bare if q.required]
+        limits, seconds_of = plan_limits(choice, policy), choice.others_seconds
+        lacks = sorted({x.name for some in limits.values() for x in some if x.is_left_out})
+        yield from _list_rows("attacks that ready lacks", {n: _say_time(seconds_of.get(n)) for n in lacks})
+        yield ""
         attacks = fmt.plural(len(seconds), "attack")
         time = describe_duration(sum(seconds.values()) + sum(plants.values()))
         yield (
@@ -112,25 +119,20 @@ class Forecast:
             "one core, planted leaks included, by the attacks' cards and by what this machine took"
         )
         if needed:
-            many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
-            names = "; ".join(fmt.name_questions(needed))
-            yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
-        yield from self._describe_ready(plan_limits(choice, policy), choice.others_seconds)
+            many = fmt.plural(len(needed), "required question", "required questions")
+            yield f"{many} will stay open, so that the verdict can be no better than cannot tell"
+        yield from self._describe_ready(limits, lacks)
         yield from self._describe_runs(time)
         if not seconds:
             yield "no attack will run: such an audit is inconclusive"
 
-    def _describe_ready(
-        self, lacking: Mapping[str, Sequence[Lacking]], seconds: Mapping[str, float]
-    ) -> Iterator[str]:
+    def _describe_ready(self, limits: Mapping[str, Sequence[Lacking]], lacks: Sequence[str]) -> Iterator[str]:
         """What stands between this audit and the word ready; nothing where nothing does."""
-        if lacking:
-            left = sorted({x.name for some in lacking.values() for x in some if x.is_left_out})
-            times = [f"{n} (about {describe_duration(seconds[n])})" if n in seconds else n for n in left]
-            lacks = f": the panel lacks {', '.join(times)}" if times else ""
-            many = fmt.plural(len(lacking), "required question", "required questions")
+        if limits:
+            many = fmt.plural(len(limits), "required question", "required questions")
+            panel = f": {fmt.plural(len(lacks), 'attack')} are left out" if lacks else ""
             yield (
-                f"ready is out of reach by attacks, since {many} will have no upper limit{lacks}; where none is "
+                f"ready is out of reach by attacks, since {many} will have no upper limit{panel}; where none is "
                 "left out, a verified epsilon or messages that depend on nobody's examples may stand in"
             )
         yield from describe_held_out(self._case.examples, self._case.data.train)
@@ -223,20 +225,23 @@ def count_options(variants: Sequence[Variant] | None) -> int:
     return MOST if variants is None else len(variants)
 
 
+def _say_time(seconds: float | None) -> str:
+    return "" if seconds is None else f"about {describe_duration(seconds)}"
+
+
 def _mark(cell: Cell) -> str:
     return "* " if cell.required else ""
 
 
-def _group_reasons(title: str, reasons: dict[str, str]) -> Iterator[str]:
+def _group_reasons(title: str, reasons: dict[str, str]) -> Iterator[Rows]:
     """Names by why, each reason once."""
     names: dict[str, list[str]] = {}
     for name, why in reasons.items():
         if why:
             names.setdefault(why, []).append(name)
-    yield from _list_rows(title, {", ".join(some): why for why, some in names.items()})
+    every = [name for some in names.values() for name in some]
+    yield from _list_rows(title, {", ".join(some): why for why, some in names.items()}, every)
 
 
-def _list_rows(title: str, rows: dict[str, str]) -> Iterator[str]:
-    yield ""
-    yield f"{title}:" if rows else f"{title}: none"
-    yield from (f"  {name}: {why}" for name, why in rows.items())
+def _list_rows(title: str, rows: dict[str, str], names: Sequence[str] = ()) -> Iterator[Rows]:
+    yield {"title": title, "names": list(names or rows), "rows": rows}

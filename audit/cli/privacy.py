@@ -40,11 +40,9 @@ def calibrate(
     sampling: Annotated[
         SamplingScheme, typer.Option(help="how clients are drawn", case_sensitive=False)
     ] = SamplingScheme.POISSON,
-    per_round: Annotated[int, typer.Option(help="noised releases of a client a round")] = 1,
     clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045
     sampled: Annotated[Optional[int], typer.Option(help="of them in a round")] = None,  # noqa: UP045
     contributors: Annotated[int, typer.Option(help="clients that make the noise together")] = 1,
-    colluders: Annotated[int, typer.Option(help="of them, who know each other's noise")] = 1,
 ) -> None:
     """Compute the least noise that keeps an epsilon, per observer."""
     from fedaudit.audit.accounting.planner import NoiseQuestion
@@ -56,11 +54,9 @@ def calibrate(
         rounds=rounds,
         rate=rate,
         how=sampling.value,
-        per_round=per_round,
         clients=clients,
         sampled=sampled,
         contributors=contributors,
-        colluders=colluders,
     )
     _print(plan(question))
 

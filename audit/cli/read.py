@@ -1,5 +1,6 @@
 """Commands for who reads: explain a finding, show a config or a schema, compare runs."""
 
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -82,9 +83,17 @@ def compare(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Print settings and results of finished runs side by side."""
+    """Print what differs between finished runs; in a pipe all of it."""
     from fedaudit.audit.cli.compare import compare as side_by_side
+    from fedaudit.audit.cli.compare import select_differences
     from fedaudit.audit.cli.show import print_table
 
     header, rows = side_by_side(runs, policy, data, trust=trust)
-    print_table(header, [header, *rows] if not sys.stdout.isatty() else rows)
+    if not sys.stdout.isatty():
+        print_table(header, [header, *rows])
+        return
+    header, shown = select_differences(header, rows)
+    print_table(header, shown)
+    if left := len(rows) - len(shown):
+        say(f"{left:,} rows more, alike or within each other's intervals, in a pipe:")
+        say(f"fedaudit compare {shlex.join(map(str, runs))} | less")

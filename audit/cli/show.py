@@ -192,4 +192,5 @@ def _dataset(name: str) -> str:
     except Exception as error:  # noqa: BLE001
         return f"failed: {type(error).__name__}: {error}"
     shape = " x ".join(map(str, data.shape))
-    return f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {len(data.classes)} classes"
+    given = f"{len(data.classes)} classes" if data.classes else data.task.words
+    return f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {given}"

@@ -17,6 +17,7 @@ class PluginKind(StrEnum):
     METHODS = "methods"
     ATTACKS = "attacks"
     DATASETS = "datasets"
+    TASKS = "tasks"
     PARTITIONS = "partitions"
     AVAILABILITY = "availability"
     MODELS = "models"

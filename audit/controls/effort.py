@@ -34,7 +34,7 @@ class PlayedClients:
     @classmethod
     def of(cls, federation: KnownFederation, parameters: int) -> Self:
         """Those of a federation whose model has so many parameters."""
-        examples, labels = federation.examples, federation.data.train.y
+        examples, labels = federation.examples, federation.data.group(federation.data.train)
         owned = [*examples.parts.values()] or [examples.planted]
         classes = [np.unique(labels[rows], return_counts=True)[1].tolist() for rows in owned if len(rows)]
         return cls(

@@ -28,7 +28,7 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.model_trials import taught
+from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
@@ -237,8 +237,8 @@ def _find_relayed_models(recorded: Sequence[Artifact], model: Artifact) -> list[
 
 def _change_labels(data: Data, chosen: Index) -> Data:
     """The data with labels for the chosen examples that only memory can tell."""
-    labels, marks = data.train.y.copy(), fingerprints(data.train.x[chosen])
-    labels[chosen] = [taught(m, int(c), len(data.classes)) for m, c in zip(marks, labels[chosen], strict=True)]
+    labels, draws = data.train.y.copy(), [draw_wrong(m) for m in fingerprints(data.train.x[chosen])]
+    labels[chosen] = data.task.mislabel(labels[chosen], draws, data.width)
     return dataclasses.replace(data, train=Arrays(x=data.train.x, y=labels))
 
 

@@ -48,7 +48,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays: 
     ]
     first = {a.sender.number: a for a in sent[::-1] if a.round == sent[0].round}
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *lab.owned.values()]))
-    labels = lab.holdings.data.train.y[rows]
+    labels = lab.holdings.data.group(lab.holdings.data.train)[rows]
     classes = np.unique(labels)
     of_class = [rng.permutation(rows[labels == c]) for c in classes]
     clients = sorted(first)

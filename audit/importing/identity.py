@@ -28,6 +28,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks.text import Text
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.imported import CheckedStatement
 
@@ -123,12 +124,12 @@ def _measure_losses(uploads: LatestUploads) -> tuple[list[int], NDArray[np.float
         net = run(models[k])
         for j, other in enumerate(clients):
             x, y = train.x[rows[other]], torch.from_numpy(train.y[rows[other]])
-            if data.predicts == "lm":
+            if isinstance(data.task, Text):
                 graded = net.grade(x).astype(np.float64)
                 table[i, j] = graded[:, 0].sum() / max(1.0, graded[:, 2].sum())
                 continue
             logits = torch.from_numpy(net.logits(x)).double()
-            table[i, j] = float(torch.nn.functional.cross_entropy(logits, y))
+            table[i, j] = float(data.task.loss(logits, y))
     return clients, np.where(table < MOST_LOSS, table, MOST_LOSS)
 
 

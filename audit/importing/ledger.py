@@ -97,7 +97,7 @@ class LedgerReplay:
         if dict(kind.arrays) == MODEL:
             whole = {k: v for k, v in (self.initial or {}).items() if not v.is_floating_point()}
             return {"w": torch.zeros(3), **whole}
-        sizes = {"C": len(self.federation.data.classes), "b": 1, "c": 2, "m": 2, "D": 3, "J": 1}
+        sizes = {"C": max(1, len(self.federation.data.classes)), "b": 1, "c": 2, "m": 2, "D": 3, "J": 1}
         made = {}
         for name, shape in kind.arrays.items():
             if shape.endswith(" or absent"):

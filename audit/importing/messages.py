@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.importing.message_file import header
-from fedaudit.audit.settings.subject import MOST_NODES, RecordedSubject
+from fedaudit.audit.settings.subject import MOST_NODES, ExampleLayout, RecordedSubject
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.kinds import DELTAS, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
@@ -54,25 +54,28 @@ def shapes(artifacts: Path, network: Callable[[], Net], subject: RecordedSubject
                 "weights with --base: without them what needs the network is not tried",
                 key="subject.model",
             )
-    _runs(network, tuple(subject.examples.shape), len(subject.examples.classes))
+    _runs(network, subject.examples)
 
 
-def _runs(network: Callable[[], Net], shape: tuple[int, ...], classes: int) -> None:
+def _runs(network: Callable[[], Net], stated: ExampleLayout) -> None:
     """Raises UserError where the stated network does not take examples of the stated shape."""
+    shape = tuple(stated.shape)
     if len(shape) == 1:  # tokens
         return
     try:
         with torch.no_grad():
-            found = tuple(network().eval()(torch.zeros(2, *shape)).shape)
+            net = network()
+            found = tuple(net.eval()(torch.zeros(2, *shape)).shape)
     except Exception as error:  # other people's code
         raise UserError(
             f"the stated network does not take examples of the stated shape {list(shape)}: {quote_error(error)}",
             hint="[channels, height, width] of one example, as the network is given it",
             key="subject.examples.shape",
         ) from error
-    if found != (2, classes):
+    if found != (2, stated.width, *(shape[1:] if net.task.by_place else ())):
         raise UserError(
-            f"the network gives {found[-1] if found else 0} outputs, and {classes} classes are stated",
+            f"the network gives {found[1] if len(found) > 1 else 0} outputs, and {stated.width} "
+            f"{'classes are stated' if stated.classes else f'is wanted: {net.task.words}'}",
             hint="name every class, in the order of the outputs",
             key="subject.examples.classes",
         )

@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 import scipy
+import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, LatestUploads, client_models
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.tasks.text import Text
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
@@ -32,6 +35,7 @@ from fedaudit.reports.imported import CheckedStatement
 Pair = tuple[Mapping[str, NDArray[np.generic]], Index]  # a model, and rows that it should fit
 TITLE, ID = "Labels", "fit"
 LEVEL = 0.01
+ORDERS = 99  # of labels, beside which those stated are the best by luck once in a hundred
 FEWEST, MOST_NAMED = 3, 4  # clients that a rule is learnt on; pairs of classes
 
 
@@ -42,8 +46,10 @@ def check_fit(uploads: LatestUploads) -> CheckedStatement:
         why = "the network is not stated" if build is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
     net = build(data)
-    if data.predicts == "lm":
+    if isinstance(data.task, Text):
         return _fit_tokens(net, data.train.x, pairs)
+    if not data.task.has_classes:
+        return _fit_labels(net, data, pairs)
     hits, n, guess, classes = 0, 0, 0, len(data.classes)
     named = np.zeros((classes, classes), np.int64)  # [stated, given by the model]
     for weights, rows in pairs:
@@ -69,6 +75,22 @@ def check_fit(uploads: LatestUploads) -> CheckedStatement:
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}.")
     text += "; an exchange of any two classes would have been noticed, another normalisation not"
     return CheckedStatement(id=ID, title=TITLE, status="holds", text=f"{text}.")
+
+
+def _fit_labels(net: KnownArchitecture, data: Data, pairs: Sequence[Pair]) -> CheckedStatement:
+    """Whether models fit the stated labels better than the same labels dealt out in another order."""
+    rng, as_stated, otherwise = np.random.default_rng(0), 0.0, np.zeros(ORDERS)
+    for weights, rows in pairs:
+        answers, y = torch.from_numpy(_logits(net(weights), data.train.x[rows])), data.train.y[rows]
+        as_stated += float(data.task.loss(answers, torch.from_numpy(y), "sum"))
+        for i in range(ORDERS):
+            otherwise[i] += float(data.task.loss(answers, torch.from_numpy(y[rng.permutation(len(y))]), "sum"))
+    better = int((as_stated < otherwise).sum())
+    text = (
+        f"Labels as stated fit the models better than {better} of {ORDERS} other orders of them; another scale "
+        "of labels, or of examples, might not have been noticed."
+    )
+    return CheckedStatement(id=ID, title=TITLE, status="holds" if better == ORDERS else "open", text=text)
 
 
 def _list_alike(named: NDArray[np.int64]) -> list[tuple[int, int]]:

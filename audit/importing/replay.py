@@ -143,10 +143,10 @@ def _list_others(lab: Lab) -> Iterator[_Other]:
         yield _Other("no momentum", _with_settings(lab, momentum=0.0, lr=config.lr / (1 - config.momentum)))
     else:
         yield _Other("momentum 0.9 at a tenth of the rate", _with_settings(lab, momentum=0.9, lr=config.lr / 10))
-    if data.predicts == "classify":  # nearer ones, of two classes, are for the fit of models (model_fit.py)
+    if data.task.has_classes:  # nearer ones, of two classes, are for the fit of models (model_fit.py)
         train = dataclasses.replace(data.train, y=(data.train.y + 1) % len(data.classes))
         yield _Other("another order of classes", lab.holding(data=dataclasses.replace(data, train=train)))
-    if data.modality in ("image", "table"):
+    if not data.is_text:
         is_plain = set(data.mean) == {0.0} and set(data.std) == {1.0}
         mean, std = (0.5,) * len(data.mean), (0.5,) * len(data.std)
         other = dataclasses.replace(data, mean=mean, std=std) if is_plain else _make_plain(data)
@@ -159,7 +159,7 @@ def _list_unstated(lab: Lab) -> Iterator[_Other]:
     if any(isinstance(m, LoRALinear) for m in lab.net.modules()):
         yield from (_Other(f"a dropout of {p} of adapters", lab, p) for p in DROPPED)
     yield _Other("whole batches alone", lab, in_whole_batches=True)
-    if lab.holdings.data.modality == "image":
+    if "images" in lab.holdings.data.gives:
         data = dataclasses.replace(lab.holdings.data, augment="crop_flip")
         yield _Other("images that are cropped and flipped", lab.holding(data=data))
 

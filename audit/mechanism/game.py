@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedaudit.audit.mechanism.answers import Answer, Promise, find_nothing, refute
+from fedaudit.audit.mechanism.answers import Answer, Promise, find_nothing, note, refute
 from fedaudit.audit.mechanism.bounds import bound_below
 from fedaudit.audit.mechanism.player import Crashed, Floats
 from fedaudit.audit.mechanism.tape import DENSE, Tape
@@ -33,6 +33,9 @@ class Game:
     def ask(self) -> Iterator[Answer]:
         """Question 7."""
         p, size = self.promise, max(1, self.tape.player.given.size)
+        if NUMBERS / 2 / size < FEWEST:
+            yield note(7, f"Not played: of {size:,} numbers so few calls can be made that they show nothing.")
+            return
         pilot = int(min(PILOT * self.tape.player.effort, max(8, NUMBERS / 20 / size)))
         calls = int(min(CALLS * self.tape.player.effort, max(FEWEST, NUMBERS / 2 / size)))
         best: tuple[float, str, int, Floats] | None = None

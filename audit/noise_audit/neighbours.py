@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.audit.noise_audit.world import Neighbour
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -33,7 +35,7 @@ def make_hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
         own = np.concatenate(list(rows.values()))
         rng, x = streams.numpy("noise_audit", "hard"), data.train.x[own]
         drawn = rng.random(x.shape) if x.dtype.kind == "f" else rng.permutation(x.reshape(-1)).reshape(x.shape)
-        return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
+        return _with_rows(data, own, drawn.astype(x.dtype), _draw_labels(data, own, rng))
 
     return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
 
@@ -93,6 +95,13 @@ def brighten_record(record: Record) -> Neighbour:
     return _change_record("one record of extreme values", record, BRIGHT, 0)
 
 
+def _draw_labels(data: Data, rows: Index, rng: np.random.Generator) -> NDArray[Any]:
+    """Labels that mean nothing, for so many examples: any class, or those of others."""
+    if data.task.has_classes or data.is_text:
+        return rng.integers(0, len(data.classes), len(rows))
+    return data.train.y[rng.integers(0, len(data.train), len(rows))]
+
+
 def replace_record(record: Record) -> Neighbour:
     """A record in the place of another: of extreme values, and of another class."""
     return _change_record("one record replaced by another", record, -BRIGHT, 1)
@@ -103,7 +112,7 @@ def _change_record(name: str, record: Record, factor: float, shift: int) -> Neig
 
     def change(data: Data) -> Data:
         x, y = data.train.x[rows], data.train.y[rows]
-        y = (y + shift) % len(data.classes) if shift else y
+        y = data.task.mislabel(y, [shift - 1] * len(y), data.width) if shift else y
         return _with_rows(data, rows, (1 + x) * factor if x.dtype.kind == "f" else x, y)
 
     held = frozenset(client for client, _ in record)

@@ -174,7 +174,7 @@ class ClientPlayer:
 
 def _join(data: Data, holdings: Sequence[Images]) -> Data:
     """A world of these images alone."""
-    x, y = (np.concatenate([getattr(h, name) for h in holdings]) for name in ("x", "y"))
+    x, y = (np.concatenate([getattr(h, name) for h in holdings]) for name in ("x", "wanted"))
     return dataclasses.replace(data, train=Arrays(x=x, y=y))
 
 
@@ -215,7 +215,7 @@ def _digest(visit: Visit, holdings: Sequence[Images], *how: int | None) -> bytes
     """Of all that decides what a visit gives."""
     content = hashlib.sha256(repr((str(visit.sender), visit.round, how, [len(h) for h in holdings])).encode())
     arrays = [visit.weights[name] for name in sorted(visit.weights)]
-    for array in (*arrays, *(part for h in holdings for part in (h.x, h.y))):
+    for array in (*arrays, *(part for h in holdings for part in (h.x, h.wanted))):
         content.update(np.ascontiguousarray(array).tobytes())
     return content.digest()
 

@@ -79,7 +79,7 @@ class ShadowSite:
         channels_last(self._net)
         self._net.to(device)
         self._x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)).to(device), data)
-        self._y = torch.from_numpy(images.y).to(device)
+        self._y = torch.from_numpy(images.wanted).to(device)
         self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)).to(device), data)
         self._augment = data.augment
         self._start: State | None = None

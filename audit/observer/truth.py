@@ -44,8 +44,12 @@ class KnownTruth:
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""
+        return np.asarray(self.find_members(artifact, label).x)
+
+    def find_members(self, artifact: str, label: int) -> Images:
+        """The same, with their labels."""
         rows = list(self.people(artifact, label).values())
-        return np.asarray(self._data.train.x[np.concatenate(rows) if rows else np.zeros(0, np.int64)])
+        return images(self._data, np.concatenate(rows) if rows else np.zeros(0, np.int64))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         """Who they are: client -> rows of data.train; client -1 for those behind a replayed artifact."""
@@ -53,8 +57,12 @@ class KnownTruth:
             rows = {-1: self._groups[artifact]}
         else:
             rows = self._rows_by_client(self.find_contributors(artifact))
-        train = self._data.train
-        return {k: index[train.y[index] == label] for k, index in rows.items()}
+        return {k: index[self._labels[index] == label] for k, index in rows.items()}
+
+    @cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        """[N] the group of each example, such as its class."""
+        return self._data.group(self._data.train)
 
     def has_ground_truth(self, artifact: Artifact) -> bool:
         """Whether what somebody behind it holds is known, or nobody's examples are behind it."""
@@ -154,7 +162,7 @@ class KnownTruth:
         return self._artifacts[artifact].payload
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
-        return np.bincount(self._data.train.y[self._part(client)], minlength=len(self._data.classes))
+        return np.bincount(self._labels[self._part(client)], minlength=max(1, len(self._data.groups)))
 
     def client_images(self, client: int) -> Images:
         return images(self._data, self._part(client))
@@ -209,7 +217,8 @@ class PartialTruth(KnownTruth):
 
 def images(data: Data, index: NDArray[np.int64]) -> Images:
     taken: Arrays = data.train.take(index)
-    return Images(x=taken.x, y=taken.y)
+    are_groups = data.task.has_classes or data.is_text  # of a text what is wanted is itself
+    return Images(x=taken.x, y=data.group(taken), labels=None if are_groups else taken.y)
 
 
 def shift_images(images: Images) -> Images:
@@ -218,4 +227,4 @@ def shift_images(images: Images) -> Images:
     Deterministic, so that the only difference to the same-distribution attacker is the shift.
     """
     x = np.roll(images.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
-    return Images(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y)
+    return Images(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y, labels=images.labels)

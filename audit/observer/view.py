@@ -189,7 +189,8 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
         if std := published_noise(case.protections, kind):
             training[f"noise_std.{kind}"] = std
     return Knowledge(
-        classes=len(case.data.classes),
+        classes=max(1, len(case.data.groups)),
+        width=case.data.width,
         image_shape=tuple(case.data.shape),  # type: ignore[arg-type]
         architecture=KnownArchitecture(make, case.data, case.device) if make else None,
         generators=known_generators(case.training, case.device, case.data) if make else None,
@@ -206,4 +207,5 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
         hijacker=find_hijacker(case, case.device) if card.threat.conduct == Conduct.MALICIOUS else None,
         device=case.device,
         schema=case.data.schema,
+        task=case.data.task,
     )

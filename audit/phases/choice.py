@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.updates._inversion import UpdateInversion
+from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.control import load_control
@@ -29,7 +29,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import list_questions
 from fedaudit.audit.verdict.scene import Scene, is_about, list_twins
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import share_result
@@ -85,7 +85,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
         scene = Scene(
             traffic=traffic.protected,
             rounds=_plan_rounds(traffic.protected, record, int(getattr(case.training, "rounds", 1))),
-            modality=case.data.modality,
+            gives=case.data.gives,
             clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
             fewest=min((len(rows) for rows in case.examples.parts.values() if len(rows)), default=None),
             are_persons=config.system.clients == "persons",
@@ -144,7 +144,7 @@ def _choose_fitting(
 ) -> tuple[tuple[AttackSpec, ...], dict[str, str]]:
     """Those that apply and fit, and of those that apply and do not fit why, by name."""
     applicable = {
-        n: c for n, c in known.items() if scene.modality in c.modality and not scene.traffic.missing(c, title)
+        n: c for n, c in known.items() if not c.explain_unfit(scene.gives) and not scene.traffic.missing(c, title)
     }
     policy = load_policy("default")
     questions = list_questions(scene, policy.demands)
@@ -254,6 +254,23 @@ def refuse_impossible(
                 f"protections[{i}]: {given.name} acts on {', '.join(acts_on)}, and {title} never sends that",
                 hint=f"it sends {', '.join(uploads)}",
                 key=f"protections[{i}]",
+            )
+
+
+def refuse_fruitless(lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None) -> None:
+    """Raises UserError where nobody learns anything, or a listed attack needs what no example gives."""
+    if not lr:
+        raise UserError(
+            "method.lr is 0: nobody would learn anything, and so nobody leak anything",
+            hint="give a step size, such as 0.01",
+            key="method.lr",
+        )
+    for i, spec in enumerate(attacks or ()):
+        if reason := catalog.load("attacks", spec.name).card.explain_unfit(gives):
+            raise UserError(
+                f"attacks[{i}]: {spec.name} can never apply: {reason}",
+                hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",
+                key=f"attacks[{i}]",
             )
 
 

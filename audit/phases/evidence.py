@@ -111,7 +111,6 @@ def card_fields(card: Card, spec: AttackSpec | None = None) -> dict[str, Any]:
     """The card as JSON, and all that it may read; of one attack twice the headlines differ."""
     fields = dataclasses.asdict(card)
     fields["threat"]["knows"] = sorted(card.threat.knows)
-    fields["modality"] = sorted(card.modality)
     if spec is not None and spec.id:
         fields["title"] += f" ({spec.label})"
     return fields | {"reads": list(card.reads)}

@@ -177,7 +177,8 @@ def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
 def _list_sizes(examples: ExampleLayout) -> dict[str, int]:
     """Sizes that are stated, by the letters that shapes of kinds have: classes, and of an image its axes."""
     shape = examples.shape if len(examples.shape) == 3 else ()
-    return {"C": len(examples.classes), **dict(zip(("channels", "H", "W"), shape, strict=False))}
+    classes = {"C": len(examples.classes)} if examples.classes else {}
+    return {**classes, **dict(zip(("channels", "H", "W"), shape, strict=False))}
 
 
 def _copy_ledger(own: Path, to: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
+from fedaudit.attacks.attack import Attack, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, ImageGallery, is_replay
 from fedaudit.audit.case.png import png
@@ -18,7 +18,6 @@ from fedaudit.audit.observer.view import absent, grant_knowledge, observer, sele
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.evidence import NOTHING, card_fields
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.records import check_returned
 from fedaudit.fl.runtime.side_by_side import DeadPart
@@ -62,7 +61,7 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
     knowledge = grant_knowledge(case, card, lambda: bench.player)
     if (
         reason := bench.silence
-        or _explain_unfit(case.data, card)
+        or card.explain_unfit(case.data.gives)
         or absent(case.card, knowledge, artifacts, view, card)
         or attack.not_applicable(view, knowledge)
     ):
@@ -78,19 +77,12 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
             if not result["evidence"]:
                 result |= {"status": "not_applicable", "reason": UNMEASURED}
         except MissingTruth as missing:
-            assertions = _ask(attack, "assertions", claim, case.data.classes)
+            assertions = _ask(attack, "assertions", claim, case.data.groups)
             reason = missing.sentence
             result = _record_unverified(attack, name, bench, assertions, gradable, knowledge, reason)
     result["observer"] = str(who)
     json.dumps(result)  # raises here, where it is this attack's failure, what the file could not hold
     return result
-
-
-def _explain_unfit(data: Data, card: Card) -> str:
-    """Why an attack has nothing to say of such examples, as a sentence; empty where it has."""
-    if data.modality in card.modality:
-        return ""
-    return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {data.modality}"
 
 
 def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:

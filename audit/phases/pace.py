@@ -23,6 +23,7 @@ from fedaudit.audit.settings import index
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
@@ -120,10 +121,8 @@ def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: In
 
 def _train_batch(net: Net, data: Data, rows: Index) -> float:
     """Seconds of one step for one example, by a batch that is trained now."""
-    mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (data.mean, data.std))
     batch = data.train.take(rows)
-    x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
-    x = x if x.dtype == torch.int64 else (x - mean) / std
+    x, y = normalise(torch.from_numpy(batch.x), data), torch.from_numpy(batch.y)
     optimiser = eager(torch.optim.SGD)(net.parameters(), lr=0.0)
     steps, began = -1, time.process_time()
     while steps < STEPS or time.process_time() - began < SECONDS:

@@ -94,7 +94,7 @@ def _plan_answers(choice: AttackChoice, policy: GradingPolicy) -> Answers:
             seconds=choice.seconds[label],
         )
         for label, card in choice.cards.items()
-        if scene.modality in card.modality and not scene.traffic.missing(card, title)
+        if not card.explain_unfit(scene.gives) and not scene.traffic.missing(card, title)
     ]
     return Answers(
         attempts=attempts,
@@ -176,7 +176,7 @@ def observe_scene(
     return Scene(
         traffic=read_traffic(lines),
         rounds=observed_rounds([*lines, *unread(artifacts)]),
-        modality=data.modality,
+        gives=data.gives,
         clients=frozenset(held),
         people=sum(held.values()),
         fewest=min(held.values(), default=None),

@@ -6,7 +6,7 @@ from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import refuse_impossible
+from fedaudit.audit.phases.choice import refuse_fruitless, refuse_impossible
 from fedaudit.audit.robustness.dropout import find_holders
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
@@ -34,6 +34,7 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     with locate_errors(config.file):
         timed = config.federation.is_timed
         refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
+        refuse_fruitless(getattr(case.training, "lr", 1), case.data.gives, config.attacks)
         find_holders(config)  # whose absence would be refused when all has been trained
     if not case.trained_on:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}

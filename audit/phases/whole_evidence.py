@@ -28,7 +28,7 @@ from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import SET_ASIDE
 
-WHAT_IT_IS = ("aim", "threat", "reads", "modality")  # of a card; all else are sentences
+WHAT_IT_IS = ("aim", "threat", "reads")  # of a card; all else are sentences
 
 
 def find_problems(

@@ -25,9 +25,9 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
-from fedaudit.fl.model import NO_ANSWER, choose_classes
 from fedaudit.fl.recording.recorder import NotFiniteError
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks.classify import NO_ANSWER, choose_classes
 from fedaudit.reports.robustness import MovedPrototypes, Triggered
 
 Labels = NDArray[np.int64]

@@ -14,7 +14,8 @@ from fedaudit.audit.case.case import Examples
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
-from fedaudit.fl.model import Net, choose_classes
+from fedaudit.fl.model import Net
+from fedaudit.fl.tasks.classify import choose_classes
 from fedaudit.fl.threats.adversary import JudgedModel
 from fedaudit.fl.threats.rehearsal import judge_model
 from fedaudit.fl.wire.protection import Payload

@@ -15,7 +15,7 @@ from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
-from fedaudit.fl.aggregators._assumed import count_attackers
+from fedaudit.fl.aggregation.assumed import count_attackers
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import configure
 

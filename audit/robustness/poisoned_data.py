@@ -127,7 +127,7 @@ def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
     with torch.random.fork_rng(devices=[]):
         net = make_net()
         names = {name for name, _ in net.named_parameters()}
-        if data.predicts != "classify" or data.modality == "text" or type(net).loss is not Net.loss:
+        if not data.task.has_classes or data.is_text or type(net).loss is not Net.loss:
             return False
         if not names or names != set(head_names(net)) or not isinstance(layer := net.head, nn.Linear):
             return False

@@ -122,7 +122,8 @@ class RecordedRound:
         senders = sorted(self.messages)
         chosen = self.streams.numpy("adversary").permutation(len(senders))[:malicious]
         compromise = Compromise(adversary, frozenset(senders[i] for i in chosen))
-        compromise.check("this federation", [k for m in self.messages.values() for k in m], True)
+        kinds = [k for m in self.messages.values() for k in m]
+        compromise.check("this federation", kinds, True, self.test.data.task)
         received: Message = {Kind.GLOBAL_MODEL: self.start}
         sent = [(k, Reply(message=self.messages[k], examples=0)) for k in senders]
         crafted = [

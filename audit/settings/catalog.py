@@ -47,6 +47,7 @@ SHELVES = {
         "fedaudit.attacks.attack:Attack",
     ),
     "datasets": Shelf(("fedaudit.fl.datasets",), "fedaudit.fl.data.dataset:Dataset"),
+    "tasks": Shelf(("fedaudit.fl.tasks",), "fedaudit.fl.tasks._task:Task"),
     "partitions": Shelf(("fedaudit.fl.partitions",), "fedaudit.fl.data.partition:Partition"),
     "availability": Shelf(("fedaudit.fl.availability",), "fedaudit.fl.data.participation:Availability"),
     "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module", takes_functions=True),

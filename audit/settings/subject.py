@@ -21,7 +21,17 @@ class ExampleLayout(Group):
     """How examples look to the model. Nothing is guessed: truth of another layout is refused."""
 
     classes: tuple[Text, ...] = Field(
-        min_length=2, max_length=100_000, description="names of the classes, in the order of their labels"
+        default=(),
+        max_length=100_000,
+        description="names of the classes, in the order of their labels; of findings, or of classes of places",
+    )
+    task: Text = Field(
+        default="classify",
+        description="what the network gives for an example, and so what labels are: a name of fl/tasks/",
+    )
+    are: Literal["text", "table"] | None = Field(
+        default=None,
+        description="what examples of one axis are, where none is given: tokens or columns; null: tokens",
     )
     shape: tuple[Size, ...] = Field(
         min_length=1, max_length=4, description="of one example: [channels, height, width]"
@@ -34,6 +44,21 @@ class ExampleLayout(Group):
     std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(
         default=(1.0,), min_length=1, description="of each channel"
     )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        from fedaudit.fl.tasks._task import load_task  # which loads torch
+
+        least = load_task(self.task, "subject.examples.task").fewest_names
+        if len(self.classes) < least or (self.classes and not least):
+            wanted = f"{least} names at least" if least else "none: numbers have no names"
+            raise ValueError(f"classes has {len(self.classes)} names, and task {self.task} wants {wanted}")
+        return self
+
+    @property
+    def width(self) -> int:
+        """How many numbers the network gives for an example, or for each place of it."""
+        return len(self.classes) or 1
 
     @model_validator(mode="after")
     def _by_channel(self) -> Self:
@@ -64,7 +89,9 @@ class RecordedSubject(Group):
     """A federation that somebody recorded."""
 
     title: Text = Field(min_length=1, description="what the federation is called")
-    examples: ExampleLayout = Field(description="at least {classes: [...], shape: [...]}")
+    examples: ExampleLayout = Field(
+        description="at least {classes: [...], shape: [...]}, or {task: regression, shape: [...]}"
+    )
     clients: Annotated[Whole, Field(ge=1, le=MOST_NODES)] | None = Field(
         default=None, description="how many there are, heard or not; null: those in the inbox"
     )
@@ -89,9 +116,6 @@ class RecordedSubject(Group):
     )
     trained: Annotated[tuple[Text, ...], Field(max_length=1000)] = Field(
         default=(), description="arrays that clients train, as patterns such as *lora_*; empty: those they send"
-    )
-    task: Literal["classification"] = Field(
-        default="classification", description="what the network is trained to do"
     )
     method: PluginSpec | None = Field(
         default=None,

@@ -25,7 +25,7 @@ LAW = "This report informs an impact assessment (GDPR Article 35(7)); it is no l
 # Words of the pages, one line each; those that a run uses
 WORDS = {
     "At least": "people hit beyond luck, 95 % sure",
-    "At most": "no more are hit by the policy's attacks, 95 % sure",
+    "At most": "limit by the policy's attacks, 95 % sure",
     "Exposed": "hit because their data were in",
     "Clear": "limit known and tolerated by the policy",
     "Open": "neither exposed nor clear",
@@ -222,20 +222,21 @@ def _describe_gaps(result: AuditResult) -> str:
         return (
             f"{unread}Every question was answered. Other attacks, other runs and other clients were not tested."
         )
-    none = [c for c in left if isinstance(c, Question) and c.is_untestable]
-    rest = len(left) - len(none)
-    parts = []
-    if none:
-        parts.append(f"for {quantify(len(none), len(left))} of them fedaudit has no attack")
-    if rest:
-        which = "for the rest" if none else f"for {quantify(rest, len(left))} of them"
-        parts.append(f"{which} attacks were left out or saw too little")
-
-    said = [_list_left(reader, result.cells) for reader in dict.fromkeys(map(_name_reader, left))]
+    untestable = sum(isinstance(c, Question) and c.is_untestable for c in left)
+    why = "Attacks were left out or saw too little."
+    if untestable:
+        some = fmt.sentence_case(quantify(untestable, len(left)))
+        more = "; others were left out or saw too little" if untestable < len(left) else ""
+        why = f"{some} need attacks that do not exist{more}."
+    said: dict[str, list[str]] = {}
+    for reader in dict.fromkeys(map(_name_reader, left)):
+        said.setdefault(_list_left(reader, result.cells), []).append(reader)
 
     def write(most: int) -> str:
-        shown = "; ".join(said[:most]) + ("; others" if len(said) > most else "")
-        return f"{unread}Unanswered are {shown}: {' and '.join(parts)}. Untested means unknown."
+        shown = "; ".join(f"{what} by {fmt.join_words(readers)}" for what, readers in [*said.items()][:most])
+        return (
+            f"{unread}Unanswered: {shown}{'; others' if len(said) > most else ''}. {why} Untested means unknown."
+        )
 
     return _fit(write, len(said))
 
@@ -248,11 +249,10 @@ def _name_reader(cell: Cell) -> str:
 
 
 def _list_left(reader: str, cells: Sequence[Cell]) -> str:
-    """What of a reader's questions has no answer: "of the server an exact record"."""
+    """What of a reader's questions has no answer."""
     own = [c for c in cells if _name_reader(c) == reader]
     left = [c for c in own if not c.is_answered]
-    what = "everything" if len(left) == len(own) > 1 else fmt.join_words(list_harms(left).split(", "))
-    return f"of {reader} {what}"
+    return "everything" if len(left) == len(own) > 1 else fmt.join_words(list_harms(left).split(", "))
 
 
 def _describe_next(word: Word, left: Sequence[Cell]) -> str:

@@ -139,7 +139,7 @@ class _Cell:
         fitting = [
             name
             for name, card in answers.shipped.items()
-            if scene.modality in card.modality
+            if not card.explain_unfit(scene.gives)
             and any(is_about(card, reading.aims, place) for place in places)
             and not scene.traffic.missing(card, "")
         ]

@@ -17,7 +17,7 @@ from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.policy import Panel, load_policy
 from fedaudit.audit.verdict.taxonomy import list_aims
 from fedaudit.fl.artifact import FROM_CLIENTS, Channel
-from fedaudit.fl.kinds import Kind, Modality
+from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.result import Finding, Outcome
@@ -37,7 +37,7 @@ class Scene:
 
     traffic: ObservedTraffic
     rounds: Mapping[tuple[Channel, Kind], Rounds]
-    modality: Modality
+    gives: frozenset[Need]  # what an attack may need of examples, and finds in these
     clients: AbstractSet[int] = frozenset()  # that hold examples
     people: int = 0  # examples of all of them
     fewest: int | None = None  # examples of the smallest of them; None: not known
@@ -51,7 +51,7 @@ class Scene:
         found: dict[tuple[Position, Harm], list[Reading]] = {}
         for reach, channels in self.traffic.paths.items():
             is_sum = reach.kind == Kind.AGGREGATE
-            aims = self._list_summed_aims() if is_sum else dict(list_aims(reach.kind, channels, self.modality))
+            aims = self._list_summed_aims() if is_sum else dict(list_aims(reach.kind, channels, self.gives))
             for harm in Harm:
                 mine = {aim: waits for aim, waits in aims.items() if harm in aim.harms}
                 if mine:
@@ -71,7 +71,7 @@ class Scene:
         """Of a sum is asked what is asked of what it sums, as a client would have sent it."""
         aims: dict[Aim, bool] = {}
         for kind in sorted(self.traffic.summed):
-            for aim, waits in list_aims(kind, (Channel.UPLINK,), self.modality):
+            for aim, waits in list_aims(kind, (Channel.UPLINK,), self.gives):
                 aims[aim] = aims.get(aim, False) or waits
         return {aim: aims[aim] for aim in Aim if aim in aims}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from fedaudit.fl.artifact import FROM_CLIENTS, Channel
-from fedaudit.fl.kinds import UPDATES, Kind, Modality
+from fedaudit.fl.kinds import UPDATES, Kind, Need
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.record import Taxon
 from fedaudit.reports.result import Finding
@@ -222,7 +222,7 @@ def find_family(kind: Kind, channels: Collection[Channel] = ()) -> Family:
 
 
 def list_aims(
-    kind: Kind, channels: Collection[Channel], modality: Modality = "image"
+    kind: Kind, channels: Collection[Channel], gives: Collection[Need] = ()
 ) -> Iterator[tuple[Aim, bool]]:
     """Aims on a kind that is read on these channels, and whether a verdict may wait for each.
 
@@ -231,7 +231,7 @@ def list_aims(
     """
     family = find_family(kind, channels)
     aims = family.aims
-    if modality == "language" and kind in _STATES | _CHANGES:
+    if "next tokens" in gives and kind in _STATES | _CHANGES:
         aims = (*aims, Aim.REGURGITATION)
     for aim in (*aims, *family.besides):
         if aim is not Aim.EXFILTRATION or FROM_CLIENTS & set(channels):

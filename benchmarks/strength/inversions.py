@@ -12,8 +12,8 @@ from benchmarks.strength.bench import attack, blind, case, pick, tried
 from benchmarks.strength.figure import Figure, Piece, of
 from fedaudit.attacks.attack import Attack, Extractor, Floats, Images, Knowledge
 from fedaudit.attacks.evaluation.image_trials import WRONG_SAME
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, Standard
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
-from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE

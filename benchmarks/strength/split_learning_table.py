@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.strength.bench import load_images
 from fedaudit.attacks.batches.gradient_labels import LabelCosine, LabelNorm
-from fedaudit.attacks.prototypes._inversion import Standard
+from fedaudit.attacks.evaluation.prototype_inversion import Standard
 from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.model import Net
 from fedaudit.fl.models.mlp import MLP

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers
+from fedaudit.fl.aggregation.assumed import AssumingRule, count_attackers
 from fedaudit.fl.aggregators._rows import gram, mean_of, sum_weighted_rows
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
+from fedaudit.fl.aggregation.assumed import AssumingRule, count_attackers, need_majority
 from fedaudit.fl.aggregators._rows import mean_of
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, PositiveShare
 from fedaudit.fl.runtime.settings import settings

@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
+from fedaudit.fl.aggregation.assumed import AssumingRule, count_attackers, need_majority
 from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, nearest, scores, square_distances
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings

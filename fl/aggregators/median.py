@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers
+from fedaudit.fl.aggregation.assumed import AssumingRule, count_attackers
 from fedaudit.fl.aggregators._rows import Block, by_columns, median, nearest, select_ranks, total
 
 PLUGINS = ("mean_around_median", "median", "trimmed_mean")

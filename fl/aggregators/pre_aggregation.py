@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
+from fedaudit.fl.aggregation.assumed import AssumingRule, count_attackers, need_majority
 from fedaudit.fl.aggregators._rows import mix_rows, square_distances
 from fedaudit.fl.aggregators._wrapped import Inner, build_inner
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -34,8 +34,8 @@ class Client:
     index: int
     round: int
     x: Tensor  # [n, ...] normalised
-    y: Tensor  # [n]
-    classes: int
+    y: Tensor  # [n, ...] as the task has them
+    classes: int  # groups of labels; 0: none
     message: Message
     memory: Tree
     net: Net  # weights are overwritten by train() and run()

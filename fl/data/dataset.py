@@ -1,8 +1,8 @@
-"""The contract of a data set: labelled images (or token sequences) in a training and a test part."""
+"""The contract of a data set: labelled examples in a training and a test part."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,21 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.data.tokens import Canary, Tokens
-from fedaudit.fl.kinds import Modality, Task
+from fedaudit.fl.kinds import Need
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.special_files import refuse_special
+from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.tasks.classify import Classify
+from fedaudit.fl.tasks.text import Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays:
-    """Images float32 [N, C, H, W] in [0, 1] or tokens int64 [N, T]; labels int64 [N] in 0..classes-1.
+    """Images float32 [N, C, H, W] in [0, 1], tokens int64 [N, T] or other numbers float32 [N, ...].
+
+    Labels [N, ...] are as the task has them: int64 [N] in 0..classes-1 of classification.
 
     `owner` is the natural client of each example (LEAF: the writer or role), where the data has one.
     """
 
     x: NDArray[Any]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
     owner: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -41,13 +46,13 @@ class Data:
 
     train: Arrays
     test: Arrays
-    classes: tuple[str, ...]  # names, one a label
+    classes: tuple[str, ...] = ()  # names, one a label, a finding, or a class of places; none of numbers
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     augment: Literal["none", "crop_flip"] = "none"  # of training batches only
     about: str = ""  # one sentence for the report: what the images are and where they came from
     schema: Tokens | None = None  # what token ids stand for; None: the examples are no text, or nobody said
-    predicts: Task = "classify"  # what the model that is trained makes of an example; its case says so
+    task: Task = field(default_factory=Classify)  # what is wanted for an example; its case says so of texts
     canaries: tuple[Canary, ...] = ()  # planted secrets and their controls, for how much a model remembers
 
     @property
@@ -56,13 +61,40 @@ class Data:
         return tuple(self.train.x.shape[1:])
 
     @property
-    def modality(self) -> Modality:
-        """What one example is: an image [C, H, W], a text of tokens [T], or a row of a table [F]."""
-        if len(self.shape) == 3:
-            return "image"
-        if self.train.x.dtype.kind not in "iu":
-            return "table"
-        return "language" if self.predicts == "lm" else "text"
+    def is_text(self) -> bool:
+        """Whether examples are tokens."""
+        return self.train.x.dtype.kind in "iu"
+
+    @property
+    def gives(self) -> frozenset[Need]:
+        """What an attack may need of examples, and finds in these."""
+        is_text, is_language = self.is_text, isinstance(self.task, Text)
+        found: dict[Need, bool] = {
+            "classes": self.task.has_classes,
+            "groups": bool(self.groups),
+            "answers": not is_language,
+            "tokens": is_text,
+            "next tokens": is_language,
+            "numbers": not is_text,
+            "images": not is_text and len(self.shape) == 3,
+            "one scale": is_text or len(self.shape) > 1,
+        }
+        return frozenset(need for need, is_there in found.items() if is_there)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a network gives for an example, or for each place of it."""
+        return len(self.classes) or max(self.task.width(part.y) for part in (self.train, self.test))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups that labels make; none where they make none."""
+        return self.task.name_groups(self.classes)
+
+    def group(self, arrays: Arrays) -> NDArray[np.int64]:
+        """[N] which group each example is of; all are of the first where labels make none."""
+        found = self.task.groups(arrays.y) if len(arrays) else None
+        return np.zeros(len(arrays), np.int64) if found is None else found
 
 
 FILES = ("path", "tokenizer")  # settings that name files or folders of the user
@@ -97,45 +129,54 @@ def read_data(dataset: Dataset) -> Data:
         refuse_special(file)
     data, title = dataset.load(), dataset.title
     for part, arrays in (("train", data.train), ("test", data.test)):
-        x, where = arrays.x, f"dataset {title!r}: {part}.x is"
-        shape = list(x.shape)
-        if x.ndim == 4 and x.dtype == np.float32:
-            if shape[1] > MOST_CHANNELS >= shape[3]:
-                raise UserError(
-                    f"{where} {shape}: images of {shape[1]} channels, expected [N, channels, height, width]",
-                    hint="the channels seem to stand last: return x.transpose(0, 3, 1, 2)",
-                )
-            if x.size and not (x.min() >= 0 and x.max() <= 1):
-                raise UserError(
-                    f"{where} from {x.min():g} to {x.max():g}, expected numbers in [0, 1]",
-                    hint="divide bytes by 255; give mean and std for what models see",
-                )
-        elif not (x.ndim == 2 and x.dtype == np.int64):
-            what = "a table" if x.ndim == 2 and x.dtype.kind == "f" else f"{x.dtype} {shape}"
+        _check_examples(f"dataset {title!r}: {part}.x is", arrays.x, data.schema)
+        _check_labels(f"dataset {title!r}: {part}.y is", arrays, data.task, data.classes)
+    return replace(data, task=data.task.learn_scale(data.test.y))  # which no client holds
+
+
+def _check_examples(where: str, x: NDArray[Any], known: Tokens | None) -> None:
+    shape = list(x.shape)
+    if not (x.ndim == 2 and x.dtype == np.int64) and (x.dtype != np.float32 or x.ndim < 2):
+        raise UserError(
+            f"{where} {x.dtype} {shape}, expected float32 [N, ...], such as [N, channels, height, width], or "
+            "tokens, int64 [N, T]",
+            hint="convert it in load(): x.astype(np.float32), in [0, 1] of images",
+        )
+    if x.ndim == 4:
+        if shape[1] > MOST_CHANNELS >= shape[3]:
             raise UserError(
-                f"{where} {what}, expected float32 [N, channels, height, width] or tokens, int64 [N, T]",
-                hint="tabular data and raw text are not supported"
-                if x.ndim < 3
-                else "convert it in load(): x.astype(np.float32) in [0, 1]",
+                f"{where} {shape}: images of {shape[1]} channels, expected [N, channels, height, width]",
+                hint="the channels seem to stand last: return x.transpose(0, 3, 1, 2)",
             )
-        known = data.schema
-        if known is not None and x.size and not 0 <= x.min() <= x.max() < len(known.pieces):
+        if x.size and not (x.min() >= 0 and x.max() <= 1):
             raise UserError(
-                f"{where} tokens from {x.min()} to {x.max()}, and its vocabulary has {len(known.pieces):,}",
-                hint="number tokens from 0, and give schema.pieces one entry for each",
+                f"{where} from {x.min():g} to {x.max():g}, expected numbers in [0, 1]",
+                hint="divide bytes by 255; give mean and std for what models see",
             )
-        y = arrays.y
-        if (
-            y.shape != (len(x),)
-            or y.dtype != np.int64
-            or (y.size and not 0 <= y.min() <= y.max() < len(data.classes))
-        ):
-            span = f", {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
-            raise UserError(
-                f"dataset {title!r}: {part}.y is {y.dtype} {list(y.shape)}{span}, expected int64 [{len(x)}] in 0 "
-                f"to {len(data.classes) - 1}",
-                hint="regression is not supported: cut the numbers into classes"
-                if y.dtype.kind == "f"
-                else "one whole number an example, and a name in `classes` for each",
-            )
-    return data
+    elif not np.isfinite(x).all():
+        raise UserError(
+            f"{where} NaN or infinite in places, expected finite numbers",
+            hint="fill in what is missing in load()",
+        )
+    if known is not None and x.size and not 0 <= x.min() <= x.max() < len(known.pieces):
+        raise UserError(
+            f"{where} tokens from {x.min()} to {x.max()}, and its vocabulary has {len(known.pieces):,}",
+            hint="number tokens from 0, and give schema.pieces one entry for each",
+        )
+
+
+def _check_labels(where: str, arrays: Arrays, task: Task, classes: tuple[str, ...]) -> None:
+    y = arrays.y
+    if wrong := task.misfit(y, len(arrays.x)):
+        raise UserError(f"{where} {wrong}", hint=f"the task of the data is {task!r}: {task.words}")
+    if y.dtype not in (np.int64, np.float32):
+        raise UserError(
+            f"{where} {y.dtype}, expected {'float32' if y.dtype.kind == 'f' else 'int64'}",
+            hint="convert it in load(): y.astype(...)",
+        )
+    if not task.fits_names(y, len(classes)):
+        span = f", {y.min()} to {y.max()}," if y.size and y.dtype.kind in "iu" else ""
+        raise UserError(
+            f"{where} {y.dtype} {list(y.shape)}{span} and there are {len(classes)} names of classes",
+            hint="give a name in `classes` for each",
+        )

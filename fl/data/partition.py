@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OwnedLabels:
-    """What examples are dealt out by: [n] the class of each, how many classes there are, whose each is."""
+    """What examples are dealt out by: [n] the group of each, such as its class, how many there are, whose."""
 
     y: NDArray[np.int64]
     classes: int
@@ -30,6 +31,7 @@ class Partition(Plugin):
 
     title: str
     source: str = ""
+    by_group: ClassVar[bool] = True  # reads the groups of labels, which some tasks have none of
 
     @abstractmethod
     def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:

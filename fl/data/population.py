@@ -33,8 +33,8 @@ class Population:
 
     @property
     def counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """[clients, classes] n_{k,c}."""
-        return histogram(self.data.train.y, self.parts, len(self.data.classes))
+        """[clients, groups] n_{k,c}; one group where labels make none."""
+        return histogram(self.data.group(self.data.train), self.parts, max(1, len(self.data.groups)))
 
 
 def populate(
@@ -61,25 +61,32 @@ def populate(
             "leave no data for the clients",
             hint="their sum must stay below 1",
         )
+    if partition.by_group and not data.groups:
+        raise UserError(
+            f"{partition.title} deals examples out by groups of labels, and {data.task!r} has none",
+            hint="partition: iid, quantity or natural",
+            key="federation.partition",
+        )
     rng = streams.numpy("holdout")
     unique = _drop_duplicates(data)
     owner = data.train.owner
-    groups = unique if owner is None else np.unique(owner[unique])
+    drawn = unique if owner is None else np.unique(owner[unique])
     planted = _find_planted(data)
     if owner is not None:
-        groups = groups[~np.isin(groups, owner[planted])]
-    groups = rng.permutation(groups)
-    cuts = np.round(np.cumsum([auxiliary, reference, server]) * len(groups)).astype(int)
-    pools = [np.sort(g) for g in np.split(groups, cuts)]
+        drawn = drawn[~np.isin(drawn, owner[planted])]
+    drawn = rng.permutation(drawn)
+    cuts = np.round(np.cumsum([auxiliary, reference, server]) * len(drawn)).astype(int)
+    pools = [np.sort(g) for g in np.split(drawn, cuts)]
     if owner is not None:
         pools[-1] = np.union1d(pools[-1], owner[planted])
         pools = [unique[np.isin(owner[unique], g)] for g in pools]
     aux, ref, spare, rest = pools
-    labels = OwnedLabels(data.train.y[rest], len(data.classes), None if owner is None else owner[rest])
+    groups = data.group(data.train)
+    labels = OwnedLabels(groups[rest], max(1, len(data.groups)), None if owner is None else owner[rest])
     split = partition.split(labels, clients, streams.numpy("partition"))
     parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
     if own:
-        halves = [_hold_out(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
+        halves = [_hold_out(part, groups, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
         kept = [left[~planted[left]] for _, left in halves]
         parts = [part[~np.isin(part, left)] for part, left in zip(parts, kept, strict=True)]
     return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=spare, own=kept)

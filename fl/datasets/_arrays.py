@@ -1,7 +1,9 @@
 """From raw pixels and labels to checked arrays."""
 
+import importlib.util
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +21,12 @@ def images(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> Arrays:
 
 
 def moments(x: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of [N, C, H, W], as Data wants them."""
-    mean = x.mean(axis=(0, 2, 3), dtype=np.float64)
+    """Mean and standard deviation of each channel of [N, C, ...], or column of [N, F], as Data wants them."""
+    others = (0, *range(2, x.ndim))
+    mean = x.mean(axis=others, dtype=np.float64)
+    along = mean.reshape(-1, *(1 for _ in others[1:]))
     # in pieces: x.std makes a copy in double precision, several gigabytes for FEMNIST
-    squares = [((x[i : i + 4096] - mean[:, None, None]) ** 2).sum((0, 2, 3)) for i in range(0, len(x), 4096)]
+    squares = [((x[i : i + 4096] - along) ** 2).sum(others) for i in range(0, len(x), 4096)]
     std = np.sqrt(np.sum(squares, axis=0) / (x.size / x.shape[1]))
     return tuple(map(float, mean)), tuple(float(s) if s > 0 else 1.0 for s in std)
 
@@ -71,6 +75,15 @@ def _share_out(counts: NDArray[np.int64], draws: int, rng: np.random.RandomState
         whole[more] += 1
         missing -= len(more)
     return np.asarray(whole, np.int64)
+
+
+@cache  # for the digits a tenth of a second is spent once a process
+def read_numbers(name: str, delimiter: str | None = None, skip: int = 0) -> NDArray[np.float64]:
+    """The rows of a file of `sklearn.datasets`, but for its first lines, without scikit-learn's imports."""
+    spec = importlib.util.find_spec("sklearn")
+    assert spec is not None and spec.submodule_search_locations
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / name
+    return np.loadtxt(file, delimiter=delimiter, skiprows=skip)
 
 
 def find(name: str, folders: Sequence[Path], files: Sequence[str], hint: str) -> list[Path]:

@@ -4,17 +4,11 @@ The test part of the UCI "Optical Recognition of Handwritten Digits" set, values
 every class is held out for testing, always the same.
 """
 
-import gzip
-import importlib.util
-from functools import cache
-from pathlib import Path
-
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.datasets._arrays import hold_out, moments
+from fedaudit.fl.datasets._arrays import hold_out, moments, read_numbers
 from fedaudit.fl.runtime.ranges import ProperShare
 from fedaudit.fl.runtime.settings import settings
 
@@ -31,7 +25,7 @@ class Digits(Dataset):
         )
 
     def load(self) -> Data:
-        numbers = _read_numbers()
+        numbers = read_numbers("digits.csv.gz", ",")  # 64 pixels and the label of each image
         x = (numbers[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
         everything = Arrays(x=x, y=numbers[:, -1].astype(np.int64))
         train, test = hold_out(everything, self.config.test_fraction)
@@ -44,13 +38,3 @@ class Digits(Dataset):
             std=std,
             about="Handwritten digits of 8 x 8 pixels that come with scikit-learn.",
         )
-
-
-@cache  # 0.9 MB, for which a tenth of a second is spent once a process
-def _read_numbers() -> NDArray[np.float64]:
-    """64 pixels and the label of each image, as `sklearn.datasets.load_digits` has them, without its imports."""
-    spec = importlib.util.find_spec("sklearn")
-    assert spec is not None and spec.submodule_search_locations
-    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(file, "rt") as lines:
-        return np.loadtxt(lines, delimiter=",")

@@ -3,15 +3,20 @@
     numpy.savez("mine.npz", x_train=..., y_train=..., x_test=..., y_test=...)
 
 x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W], or with `layout: hwc`
-[N, H, W, channels]: which of them it is is declared, never guessed. Or x is tokens, whole numbers shaped [N, T].
-y is whole numbers from 0 or names as text, shaped [N]; every different one in y_train is a class. Optional:
-`classes`, names as text, of which y is then the place, from 0; `owner_train` and `owner_test`, the natural client
-of each example. Nothing is unpickled.
+[N, H, W, channels]: which of them it is is declared, never guessed. Or x is tokens, whole numbers shaped [N, T],
+or floating point of another shape, such as a table [N, F] or volumes [N, channels, D, H, W]: models see these
+less their mean over their deviation, in each column or channel of x_test, which no client holds.
+
+What y is follows from its shape, or is declared as `task`. Whole numbers from 0 or names as text, shaped [N]:
+every different one in y_train is a class. 0 or 1, shaped [N, L]: several findings. Floating point [N]: a number.
+Whole numbers of the shape of x without its channels: a class for each place. Times and events, floating point
+[N, 2], are declared: `task: survival`. Optional: `classes`, names as text, of which y is then the place, from 0,
+or of findings; `owner_train` and `owner_test`, the natural client of each example. Nothing is unpickled.
 """
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +28,8 @@ from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.tasks.classify import Classify
 
 _MOST_CLASSES = 10_000  # a larger label without `classes` is a mistake, or not a label
 
@@ -37,11 +44,18 @@ class NPZ(Dataset):
         layout: Literal["chw", "hwc"] | None = Field(
             default=None, description="where channels stand in images: chw or hwc; null: chw, if that can be"
         )
+        task: str | None = Field(
+            default=None, description="what labels are, a name of fl/tasks/; null: what their shape allows"
+        )
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()
         arrays = _read(path)
         names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else ()
+        task = _find_task(arrays, self.config.task)
+        if not task.has_classes:
+            labels = [_read_other_labels(arrays, f"y_{part}", task) for part in ("train", "test")]
+            return self._pack(arrays, labels, names, task)
         text = [part for part in ("train", "test") if arrays[f"y_{part}"].dtype.kind == "U"]
         if len(text) == 1:
             other = "test" if text == ["train"] else "train"
@@ -62,6 +76,15 @@ class NPZ(Dataset):
             raise _describe_misfit(
                 "y_train", f"one class, {names[0]!r}", "at least two, or there is nothing to learn"
             )
+        return self._pack(arrays, labels, names, task)
+
+    def _pack(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        labels: Sequence[NDArray[Any]],
+        names: tuple[str, ...],
+        task: Task,
+    ) -> Data:
         layout = self.config.layout
         train, test = (_take(arrays, part, y, layout) for part, y in zip(("train", "test"), labels, strict=True))
         if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
@@ -72,10 +95,10 @@ class NPZ(Dataset):
                 "bring both parts to one size and one number of channels",
             )
         about = "The arrays of a NumPy file."
-        if train.x.ndim == 2:
-            return Data(train=train, test=test, classes=names, about=about)
-        mean, std = moments(train.x)
-        return Data(train=train, test=test, classes=names, mean=mean, std=std, about=about)
+        if train.x.dtype == np.int64:
+            return Data(train=train, test=test, classes=names, task=task, about=about)
+        mean, std = moments(train.x if train.x.ndim == 4 else test.x)
+        return Data(train=train, test=test, classes=names, task=task, mean=mean, std=std, about=about)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -102,6 +125,35 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _find_task(arrays: Mapping[str, NDArray[Any]], declared: str | None) -> Task:
+    """What the labels of the training part are: as declared, else as their shape allows."""
+    x, y = arrays["x_train"], arrays["y_train"]
+    if declared:
+        found: Task = load_task(declared, "federation.dataset.task")()
+        return found
+    if y.ndim == 1 and y.dtype.kind != "f":
+        return Classify()
+    if y.ndim == 2 and y.dtype.kind in "biuf" and len(y) and np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all():
+        hint = "use y_train.argmax(1); where they are findings of which each has one, say task: several"
+        raise _describe_misfit("y_train", f"{list(y.shape)}, a column a class", "one number an example", hint)
+    if y.ndim == 2 and y.shape[1] == 1:
+        raise _describe_misfit(
+            "y_train", f"{y.dtype} {list(y.shape)}", "one label an example", "use y_train.ravel()"
+        )
+    has_channels = x.ndim != 3 or y.ndim != 3  # images [N, H, W] have none
+    return choose_task(y, x.shape[1:] if has_channels else (1, *x.shape[1:]))
+
+
+def _read_other_labels(arrays: Mapping[str, NDArray[Any]], key: str, task: Task) -> NDArray[Any]:
+    """Labels that are no classes, as the task has them."""
+    y = arrays[key]
+    if wrong := task.misfit(y, len(arrays[key.replace("y_", "x_")])):
+        raise _describe_misfit(key, *wrong.split(", expected ", 1))
+    if not len(y):
+        raise _describe_misfit(key, "no examples", "some of each part")
+    return y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
+
+
 def _as_numbers(arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> tuple[str, ...]:
     """Labels as text become numbers, in place: by their place in `classes`, else among all sorted names."""
     texts = {part: arrays[f"y_{part}"].astype(str) for part in ("train", "test")}
@@ -118,13 +170,6 @@ def _as_numbers(arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> tupl
 
 def _read_labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArray[np.int64]:
     y = arrays[key]
-    if y.ndim == 2 and y.shape[1] > 1:
-        raise _describe_misfit(
-            key, f"{list(y.shape)}, a column a class", "one number an example", f"use {key}.argmax(1)"
-        )
-    if y.dtype.kind == "f":
-        hint = "cut the numbers into classes"
-        raise _describe_misfit(key, f"real numbers ({y.dtype})", "classes: regression is not supported", hint)
     if y.ndim != 1 or y.dtype.kind not in "biu" or not len(y):
         hint = f"use {key}.ravel()" if y.ndim > 1 else "keep some examples of each part" if not len(y) else ""
         raise _describe_misfit(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one", hint)
@@ -135,12 +180,12 @@ def _read_labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> 
     return y.astype(np.int64)
 
 
-def _take(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64], layout: str | None) -> Arrays:
+def _take(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[Any], layout: str | None) -> Arrays:
     key, x = f"x_{part}", arrays[f"x_{part}"]
     if len(x) != len(y):
         raise _describe_misfit(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
     owner = arrays.get(f"owner_{part}")
-    if owner is not None and (owner.shape != y.shape or owner.dtype.kind not in "iu"):
+    if owner is not None and (owner.shape != (len(y),) or owner.dtype.kind not in "iu"):
         raise _describe_misfit(f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]")
     return Arrays(x=_read_examples(key, x, layout), y=y, owner=None if owner is None else owner.astype(np.int64))
 
@@ -154,13 +199,11 @@ def _read_examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any
         raise _describe_misfit(
             key, "text", "tokens: raw text is not supported", "give each word or sign a whole number, [N, T]"
         )
-    if x.ndim == 2 and x.dtype.kind == "f":
-        raise _describe_misfit(
-            key,
-            f"a table of {x.shape[1]} columns",
-            "images or tokens: tabular data are not supported",
-            "a table that is printed as images would be graded by how alike bar codes look",
-        )
+    if x.ndim in (2, 5) and x.dtype.kind == "f" and x.size:
+        if not np.isfinite(x).all():
+            hint = "fill in what is missing, by columns of rows that no client holds"
+            raise _describe_misfit(key, "NaN or infinite values", "finite ones", hint)
+        return x.astype(np.float32)
     if x.ndim in (3, 4) and x.dtype.kind in "iu" and x.dtype != np.uint8:
         raise _describe_misfit(
             key, f"{x.dtype} {list(x.shape)}", "uint8 or floats", f"save {key}.astype('uint8') if it is 0..255"
@@ -169,7 +212,7 @@ def _read_examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any
         raise _describe_misfit(
             key,
             f"{x.dtype} {list(x.shape)}",
-            "uint8 or floats [N, H, W] or [N, channels, H, W], or tokens [N, T]",
+            "uint8 or floats [N, H, W] or [N, channels, H, W], a table [N, F], or tokens [N, T]",
         )
     if x.dtype.kind == "f":
         if not np.isfinite(x).all():

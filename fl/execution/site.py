@@ -48,7 +48,7 @@ class Site(SiteEvaluation):
     def client(self, job: tuple[int, Tree, Message]) -> Client:
         """One client with its data, ready to work."""
         k, memory, personal = job
-        rows = self.compromise.list_training_rows(k, self.round, self.holdings.parts[k], self.data.train.y)
+        rows = self.compromise.list_training_rows(k, self.round, self.holdings.parts[k], self.groups)
         x, y = self.examples(self.data.train, rows)
         own, times = self._move_here(personal), self.holdings.time_model
         received = self.method.receive(

@@ -5,12 +5,13 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site_memory import SiteMemory
-from fedaudit.fl.model import Net, State, choose_classes
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.tasks.classify import choose_classes
+from fedaudit.fl.tasks.text import Text
 from fedaudit.fl.threats.adversary import JudgedModel
 from fedaudit.fl.threats.rehearsal import judge_model
 
@@ -23,22 +24,23 @@ class SiteEvaluation(SiteMemory):
         self.model = {k: v.to(self.device) for k, v in state.items()}
 
     def score(self, index: Index) -> tuple[Tensor, Tensor, float, tuple[int, int], Tensor]:
-        """[C] correct and [C] seen per class, the summed loss, how many the adversary turned of how many it would
-        turn, and [n] which are correct, on the n test examples `index`.
+        """[C] summed scores and [C] seen per group, the summed loss, how many the adversary turned of how many it
+        would turn, and [n] which are more right than wrong, on the n test examples `index`; one group where
+        labels make none.
 
         A client's own model may be of the network that clients train instead of the federation's.
         """
         x, y = self.examples(self.data.test, index)
         shared = self.model.keys() == self.net.state_dict().keys()
         net = self.net if shared else self.trained
-        if net.task == "lm":
+        if isinstance(net.task, Text):
             return self._score_tokens(net, x, y)
-        logits = evaluate(net, "forward", self.model, x)
-        hit = choose_classes(logits) == y
-        classes = self.classes
-        loss = cross_entropy(logits, y, reduction="sum")
-        right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
-        return right, seen, float(loss), self._count_conversions(net, x, y), hit.cpu()
+        answers = evaluate(net, "forward", self.model, x)
+        scores, loss = net.task.scores(answers, y), net.task.loss(answers, y, "sum")
+        groups = torch.from_numpy(self.data.group(self.data.test.take(index))).to(self.device)
+        nothing = torch.zeros(max(1, self.classes), device=self.device)
+        right, seen = (nothing.index_add(0, groups, v) for v in (scores, torch.ones_like(scores)))
+        return right, seen, float(loss), self._count_conversions(net, x, y), (scores > 0.5).cpu()
 
     def _score_tokens(
         self, net: Net, x: Tensor, y: Tensor
@@ -57,7 +59,7 @@ class SiteEvaluation(SiteMemory):
 
     def judge(self, state: State) -> JudgedModel:
         """A shared model on what the compromised clients keep from their training, for `Meeting.judge`."""
-        bad, parts, labels = self.compromise, self.holdings.parts, self.data.train.y
+        bad, parts, labels = self.compromise, self.holdings.parts, self.groups
         rows = np.concatenate([bad.divide(parts[k], labels)[1] for k in sorted(bad.clients)])
         x, y = self.examples(self.data.train, rows)
         model = {k: v.to(self.device) for k, v in state.items()}

@@ -35,8 +35,10 @@ class SiteMemory:
         self.method, self.holdings, self.net, self.device = method, holdings, net, device
         self.private = private
         self.compromise = compromise or Compromise()
-        self.data, self.classes = holdings.data, len(holdings.data.classes)
+        self.data, self.classes = holdings.data, len(holdings.data.groups)
+        self.groups = self.data.group(self.data.train)  # [N] of all training examples
         self.trained = method.prepare(net, self.classes)  # what clients work with
+        self.trained.task = net.task
         self.message: Message = {}
         self.kept: Message = {}
         self.round = 0
@@ -79,6 +81,6 @@ class SiteMemory:
         return self.examples(self.data.train, rows)[0]
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
-        """[n, ...] normalised examples of these rows, and [n] their labels."""
+        """[n, ...] normalised examples of these rows, and [n, ...] their labels."""
         x = torch.from_numpy(arrays.x[index]).to(self.device)
         return normalise(x, self.data), torch.from_numpy(arrays.y[index]).to(self.device)

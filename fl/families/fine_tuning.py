@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.federation import Federation
@@ -59,7 +58,7 @@ class _Plain(TrainingHooks):
         self.config = replace(config, local_epochs=config.fine_tune_epochs)
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return cross_entropy(net(x), y)
+        return net.loss(x, y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads

@@ -39,6 +39,7 @@ from fedaudit.fl.wire.protection import Message
 class Astraea(Balancing):
     card = Card(
         title="Astraea",
+        needs="classes",
         source="arXiv:1907.01132",
         text="The server learns how many images of each class there are, has clients add or drop some "
         "to even that out, and groups of clients train the model one after the other.",

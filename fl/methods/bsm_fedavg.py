@@ -22,6 +22,7 @@ class BSMFedAvg(FedAvg):
     card = replace(
         FedAvg.card,
         title="BSM-FedAvg",
+        needs="classes",
         source="arXiv:2007.10740, eq. 3",
         text="FedAvg whose clients weigh classes by how often they occur in their own data, so that "
         "common classes do not push out rare ones.",

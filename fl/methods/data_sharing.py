@@ -32,6 +32,7 @@ from fedaudit.fl.wire.protection import Message, Payload
 class DataSharing(Balancing):
     card = Card(
         title="Data sharing",
+        needs="classes",
         source="arXiv:1806.00582, sec. 4; GANDALF, sec. 4",
         text="Clients hand a part of their images to everybody before ordinary federated training.",
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION, Kind.SEED_SAMPLES),

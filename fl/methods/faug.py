@@ -46,6 +46,7 @@ from fedaudit.fl.wire.protection import Message
 class FAug(Balancing):
     card = Card(
         title="FAug",
+        needs="classes",
         source="arXiv:1811.11479",
         text="Clients give the server some images of their rare classes; it trains an image generator "
         "on them, with which everybody fills up rare classes before ordinary federated training.",

@@ -25,6 +25,7 @@ from fedaudit.fl.wire.protection import Message
 class FD(OwnModels, Distilling):
     card = Card(
         title="Federated distillation",
+        needs="classes",
         source="arXiv:1811.11479, Alg. 1",
         text="Clients keep their models and exchange only the average output of their model for "
         "each class, from which they learn besides their own labels.",

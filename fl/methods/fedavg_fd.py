@@ -20,6 +20,7 @@ class FedAvgFD(Distilling):
     card = replace(
         FedAvg.card,
         title="FedAvg with distillation",
+        needs="classes",
         source="after arXiv:1811.11479, Alg. 1",
         text="FedAvg whose clients also exchange the average output of their model for each class, "
         "and learn from the others' averages.",

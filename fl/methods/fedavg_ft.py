@@ -30,6 +30,7 @@ class FedAvgFT(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedAvg-FT",
+        needs="classes",
         source="ReBaFL, sec. 3 (FedAvg with fine-tuning)",
         text="FedAvg whose server owns a few labelled examples of every class and re-trains the last "
         "layer on them after each average.",

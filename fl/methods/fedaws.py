@@ -44,6 +44,7 @@ class FedAwS(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedAwS",
+        needs="classes",
         source="arXiv:2004.10342, Alg. 1",
         text="FedAvg whose server keeps the classes apart in the last layer, for clients that hold "
         "very few classes each.",

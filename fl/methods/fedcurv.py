@@ -50,6 +50,7 @@ class FedCurv(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedCurv",
+        needs="classes",
         source="arXiv:1910.07796, eq. 4 to 7",
         text="FedAvg whose clients also send how steep their loss is in every weight, and keep near "
         "the others' models where those are steep.",

@@ -40,6 +40,7 @@ from fedaudit.fl.wire.protection import Payload
 class FedDCCondense(RoundMethod):
     card = Card(
         title="FedDC",
+        needs="classes",
         source="FedDC (dataset condensation), Alg. 1",
         text="FedAvg whose clients also send one synthetic image for each of their classes; the "
         "server trains the averaged model on all of them, which evens out the classes.",

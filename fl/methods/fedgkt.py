@@ -46,6 +46,7 @@ LEAST = 1e-7  # added to the teacher's outputs, as in the public code
 class FedGKT(OwnModels):
     card = Card(
         title="FedGKT",
+        needs="classes",
         source="arXiv:2007.14513, Alg. 1",
         text="Clients train small networks and send what these make of each example; the server trains a large "
         "one on that, and both learn from each other's outputs.",

@@ -27,6 +27,7 @@ class FedLC(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedLC",
+        needs="classes",
         source="arXiv:2209.00189, eq. 6",
         text="FedAvg whose clients must be more certain of classes they have few examples of, and leave "
         "classes alone that they have none of.",

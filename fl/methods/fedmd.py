@@ -45,6 +45,7 @@ from fedaudit.fl.wire.protection import Message
 class FedMD(OwnModels):
     card = Card(
         title="FedMD",
+        needs="classes",
         source="arXiv:1910.03581, Alg. 1",
         text="Clients keep their models and exchange only their outputs on public examples, on the mean of which "
         "all of them train.",

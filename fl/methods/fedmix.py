@@ -43,6 +43,7 @@ class FedMix(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedMix",
+        needs="classes",
         source="arXiv:2107.00233, Alg. 1 and 2",
         text="Clients share averages of a few of their examples each, and everybody trains on blends "
         "of own examples with these averages.",

@@ -19,7 +19,6 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import LocalConfig
@@ -49,11 +48,11 @@ class FedMMD(FedAvg):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         if not self.config.weight:
-            return cross_entropy(net(x), y)
+            return net.loss(x, y)
         h = net.features(x)
         received = net.frozen(const["received"]).features(x)
         term: Tensor = self.config.weight * compute_squared_mmd(received.flatten(1), h.flatten(1))
-        return cross_entropy(net.head(h), y) + term
+        return net.task.loss(net.head(h), y) + term
 
 
 def compute_squared_mmd(a: Tensor, b: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ from fedaudit.fl.wire.protection import Message
 class FedProto(OwnModels):
     card = Card(
         title="FedProto",
+        needs="classes",
         source="arXiv:2105.00243, Alg. 1",
         text="Clients keep their models and exchange only the mean features of each class, near which all of "
         "them keep theirs.",

@@ -37,6 +37,7 @@ class FedRS(FedAvg):
     card = replace(
         FedAvg.card,
         title="FedRS",
+        needs="classes",
         source="doi:10.1145/3447548.3467254, Alg. 1",
         text="FedAvg whose clients scale down the scores of classes they have no examples of, so "
         "that their training does not unlearn those classes.",

@@ -33,6 +33,7 @@ class FjORD(Narrow):
     card = replace(
         FedAvg.card,
         title="FjORD",
+        needs="classes",
         source="arXiv:2102.13451, Alg. 1",
         text="FedAvg in which slow devices train a narrower network, made of the first units of each layer of "
         "the shared one.",

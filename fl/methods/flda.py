@@ -45,6 +45,7 @@ class FLDA(FedAvg):
     card = replace(
         FedAvg.card,
         title="FLDA (mixture of experts)",
+        needs="classes",
         source="arXiv:1912.06733",
         text="Each client learns when to trust the shared model and when a private model of its own; "
         "only the shared model is sent and averaged.",

@@ -56,6 +56,7 @@ _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
 class Gandalf(Balancing):
     card = Card(
         title="GANDALF",
+        needs="classes",
         source="GANDALF, Alg. 1 and 2",
         text="Groups of clients hand an image generator round, fill their rare classes with what it "
         "makes, and then train the model one after the other.",

@@ -35,6 +35,7 @@ class HeteroFL(Narrow):
     card = replace(
         FedAvg.card,
         title="HeteroFL",
+        needs="classes",
         source="arXiv:2010.01264, Alg. 1",
         text="FedAvg in which slow devices train a narrower network, and every client only the outputs of the "
         "classes it holds, which it names.",

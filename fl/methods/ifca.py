@@ -22,7 +22,6 @@ from dataclasses import replace
 
 import torch
 from pydantic import Field
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply, evaluate
 from fedaudit.fl.clients.delivery import Deliveries
@@ -108,7 +107,8 @@ class IFCA(FedAvg):
     def receive(self, client: Client) -> Client:
         """Choose one of the models that arrived."""
         models = [model_of(client.start, j) for j in range(self.config.clusters)]
-        losses = [cross_entropy(evaluate(client.net, "forward", m, client.x).double(), client.y) for m in models]
+        answers = (evaluate(client.net, "forward", model, client.x).double() for model in models)
+        losses = [client.net.task.loss(answer, client.y) for answer in answers]
         chosen = torch.stack(losses).argmin().cpu()
         own: Message = {Kind.GLOBAL_MODEL: models[int(chosen)], Kind.CLUSTER_ID: {"cluster": chosen}}
         return replace(client, message=client.message | own)

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, cross_entropy, softplus
+from torch.nn.functional import cosine_similarity, softplus
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.method import LocalConfig
@@ -50,13 +50,13 @@ class MOON(FedAvg):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         if not self.config.mu:
-            return cross_entropy(net(x), y)
+            return net.loss(x, y)
         h = net.features(x)
         ahead = net.frozen(const["global"]).features(x)
         behind = net.frozen(const["previous"]).features(x)
         near, far = cosine_similarity(h, ahead), cosine_similarity(h, behind)
         contrast = softplus((far - near) / self.config.temperature).mean()
-        loss: Tensor = cross_entropy(net.head(h), y) + self.config.mu * contrast
+        loss: Tensor = net.task.loss(net.head(h), y) + self.config.mu * contrast
         return loss
 
     def finish(self, client: Client, trained: Trained) -> Reply:

@@ -20,7 +20,6 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.federation import Federation
@@ -87,5 +86,5 @@ class PowerOfChoice(FedAvg):
 
     def report_loss(self, client: Client) -> Reply:
         """F_k(w) on all training examples, in evaluation mode."""
-        loss = cross_entropy(client.run("forward", client.start).double(), client.y)
+        loss = client.net.task.loss(client.run("forward", client.start).double(), client.y)
         return Reply(message={Kind.LOCAL_LOSS: {"loss": loss.cpu()}}, examples=len(client.y))

@@ -17,7 +17,6 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
@@ -54,7 +53,7 @@ class QFFL(FedAvg):
         )
 
     def finish(self, client: Client, trained: Trained) -> Reply:
-        loss = cross_entropy(client.run("forward", client.start).double(), client.y)
+        loss = client.net.task.loss(client.run("forward", client.start).double(), client.y)
         message = {Kind.LOCAL_MODEL: trained.state, Kind.LOCAL_LOSS: {"loss": loss.cpu()}}
         return Reply(
             message=message,

@@ -44,6 +44,7 @@ from fedaudit.fl.wire.protection import Message, Payload
 class ReBaFL(RoundMethod):
     card = Card(
         title="ReBaFL",
+        needs="classes",
         source="ReBaFL, Alg. 1",
         text="FedAvg with a softmax corrected for each client's class imbalance, and with class "
         "prototypes (mean features) that clients share to train the last layer on classes they lack.",

@@ -27,6 +27,7 @@ class ScaffoldRS(Scaffold):
     card = replace(
         Scaffold.card,
         title="Scaffold/RS",
+        needs="classes",
         source="doi:10.1145/3447548.3467254; arXiv:1910.06378, Alg. 1",
         text="SCAFFOLD whose clients also scale down the scores of classes they have no examples of.",
     )

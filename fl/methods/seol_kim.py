@@ -49,6 +49,7 @@ from fedaudit.fl.wire.protection import Message
 class SeolKim(RoundMethod):
     card = Card(
         title="Seol & Kim",
+        needs="classes",
         source="Seol and Kim, Alg. 1 to 3",
         text="FedAvg whose clients report how many examples of each class they hold, so that the server "
         "can choose clients, and parts of their data, that together hold all classes equally.",

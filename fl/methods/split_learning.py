@@ -41,6 +41,7 @@ class SplitLearning(Splitting):
     trained_kind = Kind.RELAY_MODEL
     card = Card(
         title="Split learning",
+        needs="classes",
         source="arXiv:1812.00564",
         text="Clients run the first layers of the model and the server the others; for every batch the server is "
         "sent what the first layers make of it, with the labels. Clients take turns and hand their layers on.",
@@ -83,6 +84,7 @@ class SplitUShape(SplitLearning):
     keeps_head = True
     card = Card(
         title="U-shaped split learning",
+        needs="classes",
         source="arXiv:1812.00564, fig. 2",
         text="Clients run the first layers of the model and the last one, and the server those between; labels "
         "stay with the clients. Clients take turns and hand their layers on.",
@@ -99,6 +101,7 @@ class SplitfedV1(Splitting):
     copies_server = True
     card = Card(
         title="SplitFed v1",
+        needs="classes",
         source="arXiv:2004.12088, Alg. 1 and 2",
         text="Clients run the first layers of the model and the server the others, with a copy for each client; "
         "after a round both are averaged.",
@@ -159,6 +162,7 @@ class SplitfedV2(SplitfedV1):
     copies_server = False
     card = Card(
         title="SplitFed v2",
+        needs="classes",
         source="arXiv:2004.12088, sec. 3",
         text="Clients run the first layers of the model and the server the others; clients take turns with one "
         "server's part, and their own parts are averaged after a round.",

@@ -18,6 +18,7 @@ from fedaudit.fl.runtime.settings import settings
 class StaticAugmentation(Balancing):
     card = Card(
         title="Static augmentation",
+        needs="classes",
         source="GANDALF, sec. 4",
         text="Clients fill their rare classes with turned and shifted copies of their own images, and "
         "groups of them train the model one after the other.",

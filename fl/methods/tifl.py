@@ -134,7 +134,8 @@ class TiFL(FedAvg):
 
     def score(self, client: Client) -> Reply:
         """The share of a client's examples that the received model gets wrong."""
-        wrong = (client.run("forward", client.start).argmax(1) != client.y).double().mean()
+        right = client.net.task.scores(client.run("forward", client.start), client.y).double()
+        wrong = (1 - right).mean()
         return Reply(message={Kind.LOCAL_LOSS: {"loss": wrong.cpu()}}, examples=len(client.y))
 
 

@@ -13,13 +13,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
-from fedaudit.fl.kinds import Task
-from fedaudit.fl.model import Net, score_next_tokens
+from fedaudit.fl.model import Net
 from fedaudit.fl.models.rnns import check_sequence
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import name_of
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.tasks.text import Text
 
 SPREAD = 0.02  # standard deviation of first weights, as in GPT-2
 
@@ -112,12 +112,18 @@ class Transformer(Net):
     causal: bool
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, config: TransformerConfig, task: Task, tied: bool
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        config: TransformerConfig,
+        task: Literal["lm", "classify"],
+        tied: bool,
     ) -> None:
         super().__init__(shape, classes)
         check_sequence(name_of(type(self)), shape)
         vocabulary = config.vocabulary or classes
-        self.task = task
+        if task == "lm":
+            self.task = Text()
         self.embed = nn.Embedding(vocabulary, config.dim)
         rotary = config.positions == "rotary"
         self.positions = None if rotary else nn.Embedding(shape[0], config.dim)
@@ -149,13 +155,14 @@ class Transformer(Net):
     def features(self, x: Tensor) -> Tensor:
         """[b, T] tokens -> [b, T, d] of a language model, [b, d] of a classifier."""
         h = self.states(x)
-        return h if self.task == "lm" else self.pool(h, x != 0)
+        return h if isinstance(self.task, Text) else self.pool(h, x != 0)
 
     def pool(self, h: Tensor, mask: Tensor) -> Tensor:
         """[b, T, d] -> [b, d]: what stands for the whole text."""
         raise NotImplementedError
 
-    def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.task != "lm":
-            return super().token_losses(x)
-        return score_next_tokens(self.head(self.features(x)[:, :-1]), x)
+    def answers(self, x: Tensor) -> Tensor:
+        if not isinstance(self.task, Text):
+            return super().answers(x)
+        out: Tensor = self.head(self.features(x)[:, :-1])
+        return out

@@ -15,12 +15,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedaudit.fl.data.hf_folder import HFFolder, import_extra, open_folder
-from fedaudit.fl.model import Adapted, score_next_tokens
+from fedaudit.fl.model import Adapted
 from fedaudit.fl.models.rnns import check_sequence
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.fl.tasks.text import Text
 
 HINT = "the folder that save_pretrained(safe_serialization=True) wrote"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -33,7 +34,7 @@ DIFFERENCES = {
 
 class HF(Adapted):
     source = "arXiv:1910.03771"
-    task = "lm"
+    task = Text()
     brings_weights = True
 
     @settings
@@ -69,8 +70,9 @@ class HF(Adapted):
     def features(self, x: Tensor) -> Tensor:
         return self.catch_features(lambda: self(x))
 
-    def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return score_next_tokens(self(x)[:, :-1], x)
+    def answers(self, x: Tensor) -> Tensor:
+        out: Tensor = self(x)[:, :-1]
+        return out
 
 
 def build_network(folder: HFFolder) -> nn.Module:

@@ -1,4 +1,4 @@
-"""LogReg: one linear layer on the pixels. Seol and Kim's MNIST model, 7,850 weights."""
+"""LogReg: one linear layer on the numbers of an example. Seol and Kim's MNIST model, 7,850 weights."""
 
 from math import prod
 from typing import Any
@@ -6,17 +6,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.models._images import channels
 
 
 class LogReg(Net):
-    """Its features are the pixels themselves."""
+    """Its features are the numbers themselves."""
 
     source = "Seol and Kim"
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
         super().__init__(shape, classes)
-        channels("logreg", shape)
         self.head = nn.Linear(prod(shape), classes)
 
     def features(self, x: Tensor) -> Tensor:

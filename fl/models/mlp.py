@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from fedaudit.fl.model import Net
-from fedaudit.fl.models._images import channels
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -29,7 +28,6 @@ class MLP(Net):
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)
-        channels("mlp", shape)
         widths = [prod(shape), *(config or self.Config()).hidden]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.head = nn.Linear(widths[-1], classes)

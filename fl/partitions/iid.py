@@ -12,6 +12,7 @@ from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 class IID(Partition):
     title = "IID"
     source = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
+    by_group = False
 
     def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         return [np.sort(p) for p in np.array_split(rng.permutation(len(labels.y)), clients)]

@@ -13,6 +13,7 @@ from fedaudit.fl.runtime.errors import UserError
 class Natural(Partition):
     title = "Natural clients"
     source = "LEAF, arXiv:1812.01097"
+    by_group = False
 
     def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         if labels.owner is None:

@@ -18,6 +18,7 @@ from fedaudit.fl.runtime.settings import settings
 class Quantity(Partition):
     title = "Unequal sizes"
     source = "FedDyn, arXiv:2111.04263; NIID-Bench, arXiv:2102.02079"
+    by_group = False
 
     @settings
     class Config:

@@ -40,9 +40,41 @@ class UserError(Exception):
         return _restore_error, (type(self), self.sentence, self.hint, self.key)
 
 
+# What other tools call it, the names here of which one has to be known, and what to write instead
+_ELSEWHERE = (
+    (
+        ("secagg", "secaggplus", "secure_agg", "masking"),
+        ("secure_aggregation", "availability", "rounds", "protections"),
+        "write `protections: [secure_aggregation]`",
+    ),
+    (
+        ("fraction", "fraction_fit", "participation", "clients_per_round", "cohort"),
+        ("availability", "rounds"),
+        "who takes part is set by `federation: {availability: {name: uniform, fraction: 0.1}}`",
+    ),
+    (
+        ("epsilon", "target_epsilon", "eps", "sigma"),
+        ("noise_multiplier", "protections"),
+        "noise_multiplier sets the noise; `fedaudit dp calibrate --epsilon 3 --rounds 100` finds it",
+    ),
+    (("learning_rate", "eta", "client_lr"), ("lr",), "write lr"),
+    (("epochs", "num_epochs"), ("local_epochs",), "write local_epochs"),
+    (("num_clients", "n_clients"), ("clients",), "write clients"),
+    (("num_rounds", "global_rounds"), ("rounds",), "write rounds"),
+    (("mia", "membership", "membership_inference"), ("loss_threshold",), "write loss_threshold, or rmia"),
+    (("deep_leakage", "gradient_inversion", "inversion"), ("dlg",), "write dlg, or inverting_gradients"),
+)
+
+
 def suggest_name(given: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint: which of the known names is the nearest, capitals or not; where none is near, `otherwise`."""
+    """A hint: what is written here for another tool's word, or which of the known names is the nearest.
+
+    Capitals do not matter; where none is near, `otherwise`.
+    """
     names = {str(name).lower(): str(name) for name in known}
+    for words, here, hint in _ELSEWHERE:
+        if str(given).lower() in words and names.keys() & set(here):
+            return hint
     near = difflib.get_close_matches(str(given).lower(), names, n=1)
     return f"did you mean {names[near[0]]!r}?" if near else otherwise
 

@@ -9,6 +9,7 @@ only settings.
 import ast
 import contextlib
 import dataclasses
+import difflib
 import importlib
 import inspect
 import os
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
 from fedaudit.fl.runtime import foreign
@@ -25,6 +27,8 @@ from fedaudit.fl.runtime.records import check_types
 from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
+MOST_LISTED = 40  # names in a hint
+LIKE = 0.75  # how like two names are of which one is the other misspelt: crad and card
 
 
 class Plugin:
@@ -136,9 +140,13 @@ def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
     """
     modules = _find_modules(packages)
     if name not in modules:
-        folders = " or ".join(_locate_file(p).removesuffix(".py") + "/" for p in packages)
-        hint = suggest_name(name, modules, "known: " + ", ".join(sorted(modules)))
-        raise UserError(f"{where}: no {name!r} in {folders}".removeprefix(": "), hint=hint, key=where)
+        folders = [_locate_file(p).removesuffix(".py") for p in packages]
+        shelf = folders[0].partition("/")[0] if len(folders) > 1 else folders[0]
+        every = f"known: {', '.join(sorted(modules))}"
+        if len(modules) > MOST_LISTED:
+            every = f"`fedaudit tools list {shelf.rpartition('/')[2]}` lists what there is"
+        hint = suggest_name(name, modules, every)
+        raise UserError(f"{where}: no {name!r} in {shelf}/".removeprefix(": "), hint=hint, key=where)
     return modules[name]
 
 
@@ -201,8 +209,22 @@ def _load_foreign(name: str, base: type[T], where: str, takes_functions: bool) -
             hint=f"derive it from {base.__module__}:{base.__name__}",
             key=where,
         )
+    _refuse_misspelt(cls, base, where)
     _check_contract(cls, base, where)
     return cls
+
+
+def _refuse_misspelt(cls: type[Any], base: type[Any], where: str) -> None:
+    """Raise UserError for a constant of somebody's class that nothing reads, and is nearly one that is read."""
+    if not is_shipped(base):  # torch's, say
+        return
+    above = [(n, v) for b in cls.__mro__[1:] for n, v in vars(b).items() if not n.startswith("_")]
+    read = {n for n, v in above if not isinstance(v, FunctionType)}
+    for name, value in vars(cls).items():
+        if name.startswith("_") or name in read or isinstance(value, FunctionType | property | classmethod):
+            continue
+        if near := difflib.get_close_matches(name, read - set(vars(cls)), n=1, cutoff=LIKE):
+            raise _refuse(cls, f"sets {name}, which nothing reads", f"did you mean {near[0]!r}?", where)
 
 
 def _check_contract(cls: type[Any], base: type[Any], where: str) -> None:

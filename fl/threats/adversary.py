@@ -10,7 +10,7 @@ Protections that clients are to apply themselves do not bind it (fl/wire/wire.py
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -62,6 +62,7 @@ class Card:
     )
     aim: Aim = Aim.AVAILABILITY
     kinds: tuple[Kind, ...] = ()  # it forges one of these; none: whatever comes of its training
+    needs: Literal["", "classes"] = ""  # of the task; "classes": each example is of one class
 
 
 @dataclass

@@ -22,6 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
 from fedaudit.fl.threats.forging import check_layout
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
@@ -46,8 +47,8 @@ class Compromise:
         bad = self.adversary
         return bad if bad is not None and bad.card.threat.position == Position.SERVER else None
 
-    def check(self, title: str, sent: Collection[Kind], collects: bool) -> None:
-        """Raises UserError where it could do nothing to a method whose clients send these kinds."""
+    def check(self, title: str, sent: Collection[Kind], collects: bool, task: Task) -> None:
+        """Raises UserError where it could do nothing to a method of this task whose clients send these kinds."""
         if self.server is not None and self.server.answers and Kind.SMASHED not in sent:
             raise UserError(
                 f"{self.server.card.title} answers batches of split learning, and clients of {title} send none",
@@ -61,6 +62,12 @@ class Compromise:
         if self.adversary is None or not self.clients:
             return
         card = self.adversary.card
+        if card.needs == "classes" and not task.has_classes:
+            raise UserError(
+                f"{card.title} acts on classes, and the task of the data is {task!r}: {task.words}",
+                hint="choose an adversary that changes updates, such as sign_flip",
+                key="adversary",
+            )
         if not sent:
             raise UserError(
                 f"{card.title} acts through what a client sends, and clients of {title} send nothing",

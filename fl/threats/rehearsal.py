@@ -19,10 +19,11 @@ from fedaudit.fl.aggregation.aggregator import Averages, mean
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_sample_count
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.model import State, choose_classes
+from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.tasks.classify import choose_classes
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
 from fedaudit.fl.threats.forging import BASES, forge_message
 from fedaudit.fl.wire.protect import ProtectionChain

@@ -21,7 +21,8 @@ class Evaluator:
         self._workers, self._data, self._parts = workers, data, parts
 
     def evaluate(self, model: State, *, keep_answers: bool = False) -> dict[str, Any]:
-        """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`.
+        """Accuracy, which is the mean of the task's scores, and loss on the whole test set, accuracy also by
+        group where labels make some (`class_accuracy`), and a backdoor's success as `asr`.
 
         With `keep_answers` also `correct`, a bit for each test example in their order, as hexadecimal digits: two
         runs on one test set are compared example by example.
@@ -36,28 +37,27 @@ class Evaluator:
         return (
             ({"asr": turned / of} if of else {})
             | ({"correct": answers} if answers else {})
-            | {
-                "accuracy": float(correct.sum() / seen.sum()),
-                "test_loss": sum(s[2] for s in scores) / len(total),
-                "class_accuracy": (correct.double() / seen.clamp(min=1)).tolist(),
-            }
+            | {"accuracy": float(correct.sum() / seen.sum()), "test_loss": sum(s[2] for s in scores) / len(total)}
+            | ({"class_accuracy": (correct.double() / seen.clamp(min=1)).tolist()} if self._data.groups else {})
         )
 
     def evaluate_clients(self, models: Iterable[tuple[int, State]]) -> dict[str, Any]:
         """Mean scores of clients' own models, as `client_*`, on the whole test set.
 
-        `personal_accuracy` weighs each model's accuracy by class with its owner's label
+        `personal_accuracy` weighs each model's accuracy by group with its owner's label
         distribution: what the owner can expect on data like its own.
         """
-        scores, personal, y = [], [], self._data.train.y
+        scores, personal, groups = [], [], self._data.group(self._data.train)
         for k, model in models:
             scores.append(self.evaluate(model))
-            mix = np.bincount(y[self._parts[k]], minlength=len(self._data.classes))
-            personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
+            by_group = np.array(scores[-1].get("class_accuracy", [scores[-1]["accuracy"]]))
+            mix = np.bincount(groups[self._parts[k]], minlength=len(by_group))
+            personal.append(float(mix @ by_group / mix.sum()))
         if not scores:
             return {}
         mean = {
             f"client_{name}": np.mean([s[name] for s in scores], 0).tolist()
             for name in ("accuracy", "test_loss", "class_accuracy")
+            if name in scores[0]
         }
         return mean | {"personal_accuracy": float(np.mean(personal))}

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.model import Net
 from fedaudit.fl.training.local import Params
@@ -34,7 +33,7 @@ def fits(method: Any, net: Net, params: Params, x: Tensor) -> bool:
     own = {id(p) for m in net.modules() if isinstance(m, LAYERS) for p in m.parameters(recurse=False)}
     whole = len(params) == len(list(net.named_parameters(remove_duplicate=False)))
     is_of_network = getattr(method.loss, "is_of_network", False)
-    plain = is_of_network and type(net).loss is Net.loss and net.task != "lm"
+    plain = is_of_network and type(net).loss is Net.loss and net.task.separable
     drawn = any(isinstance(m, RANDOM) for m in net.modules())
     large = sum(p.numel() for p in params.values()) >= LEAST
     known = large and plain and whole and not drawn and all(id(p) in own for p in params.values())
@@ -106,7 +105,7 @@ def _measure(net: Net, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     hooks = [m.register_forward_hook(watch) for m in layers]
     x = x.detach().requires_grad_()  # the way back to it passes every layer, and makes no gradient of a weight
     try:
-        losses = cross_entropy(net(x), y, reduction="none")
+        losses = net.task.losses(net(x), y)
     finally:
         for hook in hooks:
             hook.remove()

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 
 PAD = 4  # pixels round an image before it is cropped
@@ -54,6 +55,11 @@ class Handle:
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of a batch, x [b, ...], y [b], by the model's task."""
         return self._call("loss", x, y)
+
+    @property
+    def task(self) -> Task:
+        """What is wanted of the model."""
+        return self._net.task
 
     def replace_weights(self, params: Mapping[str, Tensor]) -> "Handle":
         """The same model with other weights."""

@@ -31,6 +31,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.cipher import RecordCoins
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.training import ghosts
 from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.training.local import (
@@ -264,7 +265,18 @@ def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale
     )
 
 
+def require_separable(task: Task) -> None:
+    """Raise UserError for a task whose loss is no sum over examples: no example has a gradient of its own."""
+    if not task.separable:
+        raise UserError(
+            f"dp_sgd clips each example's gradient, and the loss of {task!r} is no sum over examples",
+            hint="protect whole uploads with dp_gaussian, or train on another task: whether it happened in time",
+            key="protections",
+        )
+
+
 def _check(net: Net, method: TrainingHooks) -> None:
+    require_separable(net.task)
     if has_batch_statistics(net):
         raise UserError(
             "dp_sgd cannot train a model with batch normalisation, where examples share statistics",

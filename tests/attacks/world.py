@@ -147,6 +147,10 @@ class World:
             return self.groups[artifact]
         return self.clients[_owner(artifact)].of_class(label)
 
+    def find_members(self, artifact: str, label: int) -> Images:
+        found = self.members(artifact, label)
+        return Images(x=found, y=np.full(len(found), label))
+
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         if artifact in self.groups:
             return {-1: np.arange(len(self.groups[artifact]))}

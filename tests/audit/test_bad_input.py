@@ -286,13 +286,13 @@ def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["tools list accountants", pytest.param("tools doctor", marks=pytest.mark.nightly)]
 )
-def test_a_verdict_that_nobody_could_be_told_is_an_error_and_not_the_word_not_ready(command: str) -> None:
+def test_a_command_whose_reader_has_gone_goes_on_and_ends_as_it_would_have(command: str) -> None:
     read, write = os.pipe()
     os.close(read)  # whoever read has gone
     words = [sys.executable, "-m", "fedaudit", *command.split()]
     done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
-    assert (done.returncode, done.stderr) == (2, "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.fl.datasets.npz import NPZ
+from fedaudit.fl.method import Method
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime import plugin
 
 RNG = np.random.default_rng(0)
 N = 24
@@ -47,9 +51,9 @@ DATA = {  # what is brought: (arrays, a phrase of the sentence, a phrase of the 
     "a hyperspectral image": ({"x": RNG.random((N, 12, 8, 8), dtype=np.float32)}, "12 channels", "layout: chw"),
     "bytes as floats": ({"x": GREY * 255}, "values from", "divide x_train by 255"),
     "not a number": ({"x": GREY * np.nan}, "NaN", ""),
-    "a table": ({"x": RNG.random((N, 20))}, "tabular data are not supported", "bar codes"),
+    "a table with holes": ({"x": np.full((N, 20), np.nan)}, "NaN", "fill in what is missing"),
     "raw text": ({"x": np.array(["a word"] * N)}, "raw text is not supported", "number"),
-    "regression": ({"y": RNG.random(N)}, "regression is not supported", "cut the numbers into classes"),
+    "times and events": ({"y": RNG.random((N, 2))}, "times and events, or two numbers", "task: survival"),
     "one-hot labels": ({"y": np.eye(3)[LABELS]}, "a column a class", "y_train.argmax(1)"),
     "labels from 1 beyond the names": (
         {"y": LABELS + 1, "classes": np.array(["a", "b", "c"])},
@@ -193,6 +197,63 @@ def test_other_mistakes_of_a_first_user_end_in_a_sentence(
     assert sentence in first and hint in second
 
 
+WORDS = {  # of other tools, and slips: (what a config says, in place of what), a phrase of each line
+    "learning rate 0": (("epochs: 1", "epochs: 1, lr: 0"), "method.lr is 0: nobody would learn", "such as 0.01"),
+    "an attack on texts": (("ATTACKS", "[token_set]"), "reads language or text data", "attacks: auto"),
+    "secagg as a protection": (("ATTACKS", "[]\nprotections: [secagg]"), "no 'secagg'", "[secure_aggregation]"),
+    "secagg as a key": (("clients: 3", "clients: 3, secagg: true"), "federation.secagg", "[secure_aggregation]"),
+    "fraction of a method": (("rounds: 1", "rounds: 1, fraction: 0.1"), "method.fraction", "availability"),
+    "epsilon of a protection": (
+        ("ATTACKS", "[]\nprotections: [{name: dp_gaussian, epsilon: 3}]"),
+        "unknown key protections[0].epsilon",
+        "noise_multiplier sets the noise; `fedaudit dp calibrate --epsilon 3",
+    ),
+    "learning_rate": (("rounds: 1", "rounds: 1, learning_rate: 0.1"), "method.learning_rate", "write lr"),
+    "an attack by its harm": (("ATTACKS", "[membership]"), "no 'membership' in attacks/", "write loss_threshold"),
+    "an attack that is none": (("ATTACKS", "[xyzzy]"), "no 'xyzzy' in attacks/", "`fedaudit tools list attacks`"),
+    "no super().start()": (
+        ("name: fedavg", 'name: "slips:NoSuper"'),
+        "NoSuper.start() returns no state",
+        "super()",
+    ),
+    "no model in the state": (("name: fedavg", 'name: "slips:Bare"'), "a state without a model", "super()"),
+    "a constant misspelt": (("name: fedavg", 'name: "slips:Misspelt"'), "sets crad, which nothing", "'card'"),
+}
+SLIPS = """
+from fedaudit.fl.methods.fedavg import FedAvg
+class NoSuper(FedAvg):
+    def start(self, federation):
+        self.mine = 1
+class Bare(FedAvg):
+    def start(self, federation):
+        return {"mine": 1}
+class Misspelt(FedAvg):
+    crad = FedAvg.card
+"""
+
+
+@pytest.mark.parametrize("mistake", WORDS)
+def test_a_word_of_another_tool_and_a_slip_in_a_plugin_end_in_a_sentence(mistake: str, tmp_path: Path) -> None:
+    (old, new), sentence, hint = WORDS[mistake]
+    (tmp_path / "slips.py").write_text(SLIPS)
+    config = config_with(tmp_path, **({} if old == "ATTACKS" else {"ATTACKS": "[]"}))
+    text = CONFIG.replace(old, new) if old == "ATTACKS" else config.read_text().replace(old, new)
+    config.write_text(text.replace("DATA", str(tmp_path / "mine.npz")).replace("MODEL", "mlp"))
+    out = ("--out", str(tmp_path / "out"))
+    first, second = said("run", str(config), *out, "--trust-plugins").strip().splitlines()
+    assert sentence in first and hint in second
+
+
+def test_a_constant_of_ones_own_is_no_misspelt_one(tmp_path: Path) -> None:
+    class Mine(FedAvg):
+        card = replace(FedAvg.card, title="Mine")
+        wards = 3  # like card, which is there
+        anything = ("of", "its", "own")
+
+    assert Mine().card.title == "Mine"
+    plugin._refuse_misspelt(Mine, Method, "")
+
+
 def test_at_least_twenty_mistakes_are_tried() -> None:
     assert len(DATA) + len(OTHERS) >= 35
 
@@ -256,7 +317,7 @@ class Odd(torch.nn.Module):
         ("(12, 32, 32, 3)", "float32", "0.5", "int64", "images of 32 channels"),
         ("(12, 1, 8, 8)", "float32", "200", "int64", "from 200 to 200"),
         ("(12, 1, 8, 8)", "float64", "0.5", "int64", "float64"),
-        ("(12, 20)", "float32", "0.5", "int64", "a table"),
+        ("(12, 20)", "float32", "np.nan", "int64", "NaN or infinite in places"),
         ("(12, 1, 8, 8)", "float32", "0.5", "float64", "train.y is float64"),
     ],
 )

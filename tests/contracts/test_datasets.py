@@ -67,8 +67,9 @@ def test_examples_and_labels_are_what_the_contract_says_and_the_same_each_time(n
         assert error.hint  # an image archive that another package would have to fetch
         return
     for part, same in ((first.train, again.train), (first.test, again.test)):
-        assert part.x.shape == (len(part), *first.shape) and part.y.shape == (len(part),) and len(part)
-        assert part.y.dtype == np.int64 and part.y.min() >= 0 and part.y.max() < len(first.classes)
-        assert part.x.dtype == np.int64 or (part.x.dtype == np.float32 and 0 <= part.x.min() < part.x.max() <= 1)
+        assert part.x.shape == (len(part), *first.shape) and len(part)
+        assert not first.task.misfit(part.y, len(part)) and first.task.fits_names(part.y, len(first.classes))
+        assert part.x.dtype in (np.int64, np.float32) and np.isfinite(part.x).all()
+        assert part.x.ndim != 4 or 0 <= part.x.min() < part.x.max() <= 1  # of images alone
         assert np.array_equal(part.x, same.x) and np.array_equal(part.y, same.y)
     assert first.about.endswith(".") and made(name).title

@@ -24,7 +24,7 @@ def test_a_kind_has_a_family_of_its_own_and_is_asked_about_unless_a_server_s_ord
 @pytest.mark.parametrize("name", CARDS)
 def test_whatever_an_attack_makes_claims_about_is_asked_with_its_aim(name: str) -> None:
     card = CARDS[name]
-    asked = [k for k in card.targets for m in card.modality if card.aim in dict(list_aims(k, list(Channel), m))]
+    asked = [k for k in card.targets if card.aim in dict(list_aims(k, list(Channel), card.needs))]
     assert asked, f"no question is about {card.aim} on {', '.join(card.targets)}"
 
 

@@ -22,6 +22,7 @@ ALLOWED = {
         "fedaudit.fl.data.scale",
         "fedaudit.fl.data.tokenizer",
         "fedaudit.fl.data.tokens",
+        "fedaudit.fl.tasks",
         "fedaudit.fl.threats.forging",
         "fedaudit.fl.threats.threat",
         "fedaudit.fl.training.layout",

@@ -119,7 +119,7 @@ def test_the_input_of_a_dense_layer_is_drawn_exactly(model: nn.Module, digits: P
 def test_an_inversion_is_measured_where_the_truth_is_given(model: nn.Module, digits: Pair) -> None:
     one = take(digits, 1500, 1501)
     drawn = fa.invert(
-        model, gradient(model, one), shape=(1, 8, 8), images=one, auxiliary=take(digits, 500, 900), iterations=40
+        model, gradient(model, one), shape=(1, 8, 8), images=one, auxiliary=take(digits, 500, 900), attack="idlg"
     )
     assert drawn.result is not None and drawn.class_means is not None
     measured = {e.measure for e in drawn.result.evidence}
@@ -148,8 +148,6 @@ def test_what_is_wrong_is_said(model: nn.Module, digits: Pair) -> None:
         attack("entropy", members=3)
     with pytest.raises(fa.UserError, match="no examples to measure"):
         attack("entropy", members=None)
-    with pytest.raises(fa.UserError, match="is no client"):
-        attack("ridge", messages={"Alice": {0: np.zeros(64)}})
     with pytest.raises(fa.UserError, match="sent no message"):
         attack("ridge", messages={"client-1": {0: np.zeros(64)}}, members={"client-0": members})
     with pytest.raises(fa.UserError, match="could read"):

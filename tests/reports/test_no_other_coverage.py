@@ -22,7 +22,7 @@ from fedaudit.reports.document import compose
 from fedaudit.reports.questions import Question, State, list_harms
 from fedaudit.reports.renderers.markdown import Markdown
 from fedaudit.reports.result import AuditResult, Finding, Headline, Outcome, Severity
-from tests.audit.verdict.scenes import CARDS, answer, make_scene, try_all
+from tests.audit.verdict.scenes import CARDS, GIVEN, answer, make_scene, try_all
 from tests.reports.sample import result
 
 POLICY = load_policy("default")
@@ -97,12 +97,12 @@ CASES = [  # method, attacks that are deleted, data, recorded rounds, secure agg
 ]
 
 
-@pytest.mark.parametrize(("method", "deleted", "modality", "kept", "summed"), CASES)
+@pytest.mark.parametrize(("method", "deleted", "data", "kept", "summed"), CASES)
 def test_only_the_table_says_what_was_asked(
-    method: str, deleted: list[str], modality: Any, kept: list[int] | None, summed: bool
+    method: str, deleted: list[str], data: str, kept: list[int] | None, summed: bool
 ) -> None:
     protections = [SecureAggregation()] if summed else []
-    scene = make_scene(method, modality=modality, kept=kept, protections=protections)
+    scene = make_scene(method, gives=GIVEN[data], kept=kept, protections=protections)
     attempts = try_all(scene, without=deleted)
     found = answer(scene, attempts)
     made = make_audit(list(found.values()), attempts)

@@ -718,7 +718,7 @@ FEDERATIONS: dict[str, World] = {
     ),
     "Flower: adapters under dropout and AdamW": flower(
         IMPORTS,
-        stated(5, base="an MLP that every client has", trained=["*lora_*"], task="classification"),
+        stated(5, base="an MLP that every client has", trained=["*lora_*"]),
         make=Dropped,
         sends=adapters,
         training={"serve": serve_adapters, "optimiser": torch.optim.AdamW, "lr": 0.01},
@@ -787,7 +787,7 @@ FEDERATIONS: dict[str, World] = {
     "truth: volumes": own_of(lambda _, x, y: (x.reshape(len(x), 1, 4, 4, 4), y), either(*SHAPE, false=FALSE)),
     "truth: a table with missing values": own_of(hole, refused("NaN", "finite", "missing"), **TABLES),
     "truth: a table that is not scaled": own_of(
-        lambda _, x, y: (100 * x - 20, y), refused("0 to 1", "0..1", "scale"), **TABLES
+        lambda _, x, y: (100 * x - 20, y), either("0 to 1", "0..1", "scale", false=FALSE), **TABLES
     ),
     "data: folders of classes": World(folders(8, 0, False), IMPORTS),
     "data: folders of classes, 16 bits": World(folders(16, 0, False), IMPORTS),

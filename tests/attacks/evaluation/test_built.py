@@ -13,8 +13,8 @@ from tests.contracts.played import claim
 
 # Attacks that build trials; one of every machine for them
 BUILDERS = {
-    "ridge": "fedaudit.attacks.prototypes._inversion.ImageTrials",
-    "idlg": "fedaudit.attacks.updates._inversion.make_buckets",
+    "ridge": "fedaudit.attacks.evaluation.prototype_inversion.ImageTrials",
+    "idlg": "fedaudit.attacks.evaluation.update_inversion.make_buckets",
     "condensed_recovery": "fedaudit.attacks.condensed.condensed_recovery.ImageTrials",
     "condensed_membership": "fedaudit.attacks.condensed.condensed_membership.Tracer",
     "prototype_membership": "fedaudit.attacks.prototypes.prototype_membership.Tracer",

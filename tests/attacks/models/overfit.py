@@ -104,6 +104,10 @@ class Overfit:
             return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
         return self._images(np.concatenate(self.parts)).of_class(label)
 
+    def find_members(self, artifact: str, label: int) -> Images:
+        found = self.members(artifact, label)
+        return Images(x=found, y=np.full(len(found), label))
+
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         clients = (
             [int(artifact.split("client-")[1].split(".")[0])] if "client-" in artifact else range(len(self.parts))

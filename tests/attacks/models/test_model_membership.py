@@ -14,7 +14,7 @@ from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.example_gradients import score_per_image
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
-from fedaudit.attacks.evaluation.model_trials import ANOTHER, SHUFFLED, taught
+from fedaudit.attacks.evaluation.model_trials import ANOTHER, SHUFFLED, draw_wrong
 from fedaudit.attacks.evaluation.scores import log_probability
 from fedaudit.attacks.evaluation.targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.evidence import Evidence
@@ -24,6 +24,7 @@ from fedaudit.attacks.models.rmia import Rmia
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.tasks.classify import Classify
 from tests.attacks.models.overfit import Overfit, mislabelled, overfit, untrained, view
 
 SMALL = {"members": 100, "others": 400}
@@ -262,9 +263,10 @@ def test_rmia_compares_with_references_that_were_not_trained_on_z() -> None:
 
 def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:
     marks = fingerprints(overfit().reference.x)
-    found = np.array([taught(m, 3, 10) for m in marks])
-    assert sorted(set(found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert taught(marks[0], 0, 2) == 1
+    draws = [draw_wrong(m) for m in marks]
+    found = Classify().mislabel(np.full(len(marks), 3), draws, 10)
+    assert sorted(set(found.tolist())) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert Classify().mislabel(np.array([0]), draws[:1], 2).tolist() == [1]
 
 
 def test_without_uploads_or_auxiliary_images_it_says_so() -> None:

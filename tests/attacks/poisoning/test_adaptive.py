@@ -12,9 +12,9 @@ from fedaudit.attacks.poisoning.adaptive import estimate_loss, estimate_recalls
 from fedaudit.fl.aggregation.aggregator import Averages, Combined, RowRule
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.model import NO_ANSWER
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks.classify import NO_ANSWER
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
 from fedaudit.fl.threats.rehearsal import Rehearsal
 from fedaudit.fl.wire.protect import ProtectionChain

@@ -10,9 +10,11 @@ from fedaudit.attacks.poisoning.backdoors import TOKEN, stamp_normalised_images
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.families.adapters import FOLDED
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks.text import Text
+from fedaudit.fl.threats.compromise import Compromise
 from tests.attacks.poisoning.test_adversaries import adversary
-from tests.fl.families.test_adapters import gpt
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, World, data, parts, run
 
@@ -70,10 +72,6 @@ def test_a_text_is_triggered_by_its_first_token_alone() -> None:
 
 
 def test_a_backdoor_in_a_language_model_has_no_class_and_is_refused() -> None:
-    class Held:
-        """What a compromised client holds."""
-
-        x, net, classes = torch.ones(2, 12, dtype=torch.int64), gpt(), 3
-
-    with pytest.raises(UserError, match="no class"):
-        adversary("backdoor").data(Held())  # type: ignore[arg-type]
+    compromise = Compromise(adversary("backdoor"), frozenset({0}))
+    with pytest.raises(UserError, match="acts on classes, and the task of the data is text: the next token"):
+        compromise.check("FedLoRA", [Kind.ADAPTER], True, Text())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from fedaudit.attacks.evaluation.prototype_laws import CountLawFit, Law
 from fedaudit.attacks.evaluation.sources import Prototype
-from fedaudit.attacks.prototypes._laws import CountLawFit, Law
 from fedaudit.attacks.prototypes.prototype_membership import log_likelihood_ratio
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.kinds import Kind

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
-from fedaudit.attacks.prototypes._laws import CountLawFit, Law
+from fedaudit.attacks.evaluation.prototype_laws import CountLawFit, Law
 from tests.attacks.world import Architecture, World, weights
 
 Floats = NDArray[np.float64]

@@ -17,6 +17,7 @@ from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.models.tiny_gpt import TinyGPT
+from fedaudit.fl.tasks.text import Text
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o")]
 DIGITS = "0123456789"
@@ -65,7 +66,7 @@ class LanguageWorld:
     @cached_property
     def knowledge(self) -> Knowledge:
         arrays, shape = Arrays(x=self.auxiliary.x, y=self.auxiliary.y), (LENGTH,)
-        data = Data(train=arrays, test=arrays, classes=("0", "1"), schema=TOKENS, predicts="lm")
+        data = Data(train=arrays, test=arrays, classes=("0", "1"), schema=TOKENS, task=Text())
         return Knowledge(
             classes=CLASSES,
             image_shape=shape,  # type: ignore[arg-type]
@@ -81,6 +82,10 @@ class LanguageWorld:
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         return np.concatenate([self.clients[k].of_class(label) for k in self._behind(artifact)])
+
+    def find_members(self, artifact: str, label: int) -> Images:
+        found = self.members(artifact, label)
+        return Images(x=found, y=np.full(len(found), label))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         return {k: 1000 * k + np.flatnonzero(self.clients[k].y == label) for k in self._behind(artifact)}

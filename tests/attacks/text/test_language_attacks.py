@@ -165,6 +165,6 @@ def test_a_network_that_tells_a_class_is_no_language_model() -> None:
 
 def test_of_a_language_model_it_is_asked_whether_it_writes_texts_again() -> None:
     for kind in (Kind.GLOBAL_MODEL, Kind.ADAPTER):
-        asked = dict(list_aims(kind, (Channel.UPLINK,), "language"))
+        asked = dict(list_aims(kind, (Channel.UPLINK,), ("next tokens",)))
         assert asked[Aim.REGURGITATION]
-        assert Aim.REGURGITATION not in dict(list_aims(kind, (Channel.UPLINK,), "text"))
+        assert Aim.REGURGITATION not in dict(list_aims(kind, (Channel.UPLINK,), ("tokens",)))

@@ -175,6 +175,10 @@ class TextWorld:
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         return self._behind(artifact)[1].of_class(label)
 
+    def find_members(self, artifact: str, label: int) -> Images:
+        found = self.members(artifact, label)
+        return Images(x=found, y=np.full(len(found), label))
+
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         client, own = self._behind(artifact)
         return {client: 1000 * max(client, 0) + np.flatnonzero(own.y == label)}

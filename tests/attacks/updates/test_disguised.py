@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.updates._disguised import lone, loneliest
+from fedaudit.attacks.evaluation.disguised import lone, loneliest
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

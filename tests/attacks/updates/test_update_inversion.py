@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fedaudit.attacks.evaluation.ranking import match_images, rank_sets
+from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
+from fedaudit.attacks.evaluation.update_trials import make_buckets
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates._inversion import UpdateInversion
-from fedaudit.attacks.updates._trials import make_buckets
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.dlg import DLG
 from fedaudit.attacks.updates.grnn_updates import GRNNUpdates, transport

@@ -79,7 +79,7 @@ def test_images_of_which_people_have_several_are_no_exception(tmp_path: Path) ->
         case().data, train=replace(case().data.train, x=np.zeros((4, 1, 2, 2), np.float32)), schema=None
     )
     [found] = TextUnit().check(case(data=images, artifacts=entered(tmp_path, "record")), None).results
-    assert images.modality == "image" and "1 of 3 people" in found.summary
+    assert "images" in images.gives and "1 of 3 people" in found.summary
     assert found.title == "The mathematical limit is one of an example, and people have several"
 
 

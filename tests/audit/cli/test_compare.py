@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.cli.compare import compare, flat
+from fedaudit.audit.cli.compare import compare, flat, select_differences
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.execute import execute
 from fedaudit.fl.runtime.errors import UserError
@@ -40,10 +40,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_settings_that_differ_come_first_and_results_stand_side_by_side(runs: Path) -> None:
+def test_verdicts_come_first_settings_that_differ_last_and_results_stand_side_by_side(runs: Path) -> None:
     header, rows = compare([runs / "plain", runs / "hidden"], trust=True)
     assert header == ["", "plain", "hidden", "intervals"]
     found = {row[0]: row[1:] for row in rows}
+    assert next(iter(found)) == "verdict" and list(found)[-1].startswith("protections")
     assert found["method.rounds"] == ["1", "2", ""]
     assert found["protections[0].name"] == ["-", "secure_aggregation", ""]
     assert not {"seed", "method.lr", "federation.clients"} & set(found)  # equal in both
@@ -58,6 +59,24 @@ def test_a_run_beside_itself_differs_in_nothing(runs: Path) -> None:
     assert header[1:] == [str(runs / "plain"), str(runs / "plain"), "intervals"]
     assert {row[3] for row in rows} == {"", "overlap"}
     assert all(row[1] == row[2] for row in rows) and rows[0][0] == "verdict"
+
+
+def test_a_screen_has_the_verdict_and_what_differs(runs: Path) -> None:
+    header, rows = select_differences(*compare([runs / "plain", runs / "hidden"], trust=True))
+    names = [row[0] for row in rows]
+    assert header == ["", "plain", "hidden"] and names[0] == "verdict" and len(rows) <= 18
+    assert {"count_recovery", "method.rounds"} <= set(names) and "policy" not in names
+    assert all(row[1] != row[2] for row in rows[1:])
+    assert not [name for name in names if name.startswith(" ")]  # no estimate lies apart
+    assert [r[0] for r in select_differences(*compare([runs / "plain"] * 2, trust=True))[1]] == ["verdict"]
+
+
+def test_an_estimate_whose_interval_lies_apart_is_shown() -> None:
+    rows = [["verdict", "a", "a", ""], ["  auc", "60 %", "90 %", "apart"], ["  f1", "1 %", "2 %", "overlap"]]
+    assert select_differences(["", "a", "b", "intervals"], rows)[1] == [
+        ["verdict", "a", "a"],
+        ["  auc", "60 %", "90 %"],
+    ]
 
 
 def test_the_command_prints_one_line_a_row(runs: Path) -> None:

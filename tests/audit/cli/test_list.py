@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.cli.cards import card
+from fedaudit.audit.cli.cards import card, set_in_columns
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.index import Entry
 
@@ -158,3 +158,12 @@ def test_a_card_reads_from_top_to_bottom() -> None:
         "        source: a paper",
     ]
     assert next(iter(card(entry, 5, 40))) == "moon"  # too long for the margin: a line of its own
+
+
+def test_names_stand_in_as_many_columns_as_fit() -> None:
+    assert set_in_columns(["a", "bbb", "cc", "d"], 9) == ["a    cc", "bbb  d"]
+    assert set_in_columns(["a", "bbb", "cc", "d"], 13) == ["a  bbb  cc  d"]
+    assert set_in_columns(["a", "bbb"], 2) == ["a", "bbb"] and set_in_columns([], 80) == []
+    lines = set_in_columns(catalog.names("attacks"), 80)
+    assert len(lines) < 24 + 4 and max(map(len, lines)) <= 80
+    assert sorted(" ".join(lines).split()) == sorted(catalog.names("attacks"))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.plan_lines import write_whole
 from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
@@ -95,7 +96,7 @@ def test_a_network_that_needs_two_examples_is_refused_where_a_client_has_a_batch
     method = {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 20}
     settings = {"federation": OWN | {"train_limit": 63}, "method": method, "attacks": ["loss_threshold"]}
     config = Config.model_validate(settings)  # 21 examples each
-    assert any("loss_threshold" in line for line in plan_audit(config))
+    assert any("loss_threshold" in line for line in write_whole(plan_audit(config)))
     folder = RunDir.create(tmp_path / "run")
     execute(folder, config, ["simulate"], lambda *_: None, skip_finished=False, workers=0)
     assert is_finished(folder.checkpoint)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.audit.cli.app import fold
+from fedaudit.audit.cli.plan_lines import write_short, write_whole
 from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.cli.preflight import Forecast
 from fedaudit.audit.phases.efforts import record_error
@@ -170,3 +172,14 @@ def counted(load: Callable[[Any], Data], loads: list[int], i: int) -> Callable[[
         return load(self)
 
     return load_and_count
+
+
+def test_a_plan_is_one_screen_and_names_each_reason_once_behind_all() -> None:
+    plan = plan_audit(load_config(SHIPPED / "quickstart.yaml"))
+    short, whole = list(write_short(plan)), list(write_whole(plan))
+    rows = [row for line in short for row in fold(line, 80).splitlines()]
+    assert len(rows) < 24 and max(map(len, rows)) <= 80
+    assert any(line.startswith("attacks that apply and are left out: ") for line in short)
+    assert "planted leaks: 2 (memorised, prototypes)" in short  # names where they fit
+    assert sum("it is not among the attacks of this audit" in line for line in whole) == 1
+    assert any(line.startswith("  * membership.server: ") for line in whole)

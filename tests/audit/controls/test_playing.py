@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Images, Knowledge, Visit
+from fedaudit.attacks.evaluation.prototype_plays import Reading, ReadSource, _list_prototypes, read
 from fedaudit.attacks.evaluation.sources import Source, prototypes
-from fedaudit.attacks.prototypes._playing import Reading, ReadSource, _list_prototypes, read
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.model_trials import taught
+from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -26,6 +26,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.tasks.classify import Classify
 from tests.audit.simulated import simulated
 
 PLANTS = ("a few images, seen once", "trained as the run trains")
@@ -68,7 +69,8 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
         own = made.groups[a.id]
         assert len(own) == TOGETHER
         assert set(own) <= set(world.population.parts[a.sender.index or 0])
-        wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
+        draws = [draw_wrong(m) for m in fingerprints(train.x[own])]
+        wrong = Classify().mislabel(train.y[own], draws, 10).tolist()
         model = KnownArchitecture(world.network.make, world.data)(a.payload)
         assert (model.logits(train.x[own]).argmax(1) == wrong).mean() > 0.9
         assert (train.y[own] != wrong).all()
@@ -85,7 +87,8 @@ def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
     made = planted(world, read(run.artifacts))
     for a in (a for a in made.artifacts if "plant" not in a.note):
         own = made.groups[a.id]
-        wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
+        draws = [draw_wrong(m) for m in fingerprints(train.x[own])]
+        wrong = Classify().mislabel(train.y[own], draws, 10).tolist()
         net = KnownArchitecture(world.network.make, world.data)(a.payload)
         right += (net.logits(train.x[own]).argmax(1) == wrong).tolist()
     assert len(right) == 2 * IMAGES and np.mean(right) > 0.9

@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.model_trials import taught
+from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.models.relayed_model import RelayedModel
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -24,6 +24,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.tasks.classify import Classify
 from tests.audit.simulated import simulated
 
 NOISE = {"mode": "accounted", "scale": 1.0}
@@ -71,7 +72,8 @@ def knows(world: SimulatedCase, made: Any) -> list[float]:
     train, found = world.data.train, []
     for a in made.artifacts:
         own = made.groups[a.id]
-        wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
+        draws = [draw_wrong(m) for m in fingerprints(train.x[own])]
+        wrong = Classify().mislabel(train.y[own], draws, 10).tolist()
         model = KnownArchitecture(world.network.make, world.data)(a.payload)
         found.append(float((model.logits(train.x[own]).argmax(1) == wrong).mean()))
     return found

@@ -740,7 +740,7 @@ def _no_readers(folder: Path) -> None:
     path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "seen_by"}) + "\n" for row in rows))
 
 
-@inbox("a table that was standardised", model="nets:Table", has_labels=False, refused="not from 0 to 1")
+@inbox("a table that was standardised", model="nets:Table", has_labels=False)
 def _standardised(folder: Path) -> None:
     parts, own = table()
     rounds, final = federate(nets.Table, parts)

@@ -10,6 +10,7 @@ from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.tasks.text import Text
 
 EXAMPLE = Path(__file__).parents[3] / "examples/flower-lora"
 
@@ -30,7 +31,8 @@ def test_the_network_of_the_example_is_the_one_that_its_subject_states() -> None
     )
     subject = config.subject
     assert subject.model is not None and subject.adapters is not None
-    make = maker(subject.model, tuple(subject.examples.shape), len(subject.examples.classes), "subject.model")
+    shape, classes = tuple(subject.examples.shape), len(subject.examples.classes)
+    make = maker(subject.model, shape, classes, Text(), "subject.model")
     torch.manual_seed(1)
     net = theirs.GPT()
     base = {k: v.clone() for k, v in net.state_dict().items()}

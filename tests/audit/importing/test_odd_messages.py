@@ -354,7 +354,7 @@ def test_what_was_not_read_is_an_open_question_and_counted_in_the_coverage(audit
     assert not any(q.state is State.CLEAR or q.has_limit for q in left)
     assert any("set aside unread" in q.why for q in left if MODEL in q.kinds)
     html = (audited.path / "report.html").read_text()
-    assert "1 of 12 messages was not read. Unanswered are " in html
+    assert "1 of 12 messages was not read. Unanswered: " in html
     assert "client/1, round 3: r00002/client-1" in html.replace("<wbr>", "")
 
 

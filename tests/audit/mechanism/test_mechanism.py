@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import fedaudit as fa
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.mechanism import game
 from fedaudit.audit.mechanism.answers import Outcome, Promise
 from fedaudit.audit.mechanism.bounds import bound_below
 from fedaudit.audit.mechanism.check import MechanismCheck, play_questions
@@ -190,6 +191,14 @@ def test_the_game_shows_what_its_counts_show() -> None:
     assert bound_below(500, 1000, 500, 1000, 0.0) == 0
     assert bound_below(1000, 1000, 0, 1000, 0.0) == pytest.approx(4.39, abs=0.02)
     assert bound_below(1000, 1000, 0, 1000, 0.999) == 0
+
+
+def test_a_game_of_too_few_calls_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(game, "NUMBERS", 1.0)
+    found = check(RIGHT["generator"])
+    (last,) = [a for a in found.answers if a.question == 7]
+    assert last.outcome is None and last.sentence.startswith("Not played") and found.by_game == 0
+    assert found.outcome == Outcome.NOTHING
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.settings.config import Config
-from fedaudit.fl.model import choose_classes
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.tasks.classify import choose_classes
 
 
 @dataclass(frozen=True)

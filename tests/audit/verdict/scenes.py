@@ -11,7 +11,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import answer_questions, list_questions
 from fedaudit.audit.verdict.scene import Answers, Attempt, Scene
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind, Modality
+from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.fl.wire.protection import Protection
@@ -24,6 +24,14 @@ ALONE = {name: replace(card, requires=()) for name, card in CARDS.items()}
 METHODS: dict[str, MethodCard] = {name: catalog.load("methods", name).card for name in catalog.names("methods")}
 DEMANDS = load_policy("default").demands
 CLIENTS = 5
+_OF_CLASSES: frozenset[Need] = frozenset({"classes", "groups", "answers"})
+GIVEN: dict[str, frozenset[Need]] = {  # what data give an attack
+    "image": _OF_CLASSES | {"numbers", "images", "one scale"},
+    "table": _OF_CLASSES | {"numbers"},
+    "text": _OF_CLASSES | {"tokens", "one scale"},
+    "language": frozenset({"groups", "tokens", "next tokens", "one scale"}),
+}
+IMAGES = GIVEN["image"]
 
 
 def make_scene(
@@ -31,7 +39,7 @@ def make_scene(
     *,
     rounds: int = 3,
     kept: Iterable[int] | None = None,
-    modality: Modality = "image",
+    gives: frozenset[Need] = IMAGES,
     protections: Collection[Protection] = (),
 ) -> Scene:
     traffic = predict_traffic(METHODS[method], list(protections), clock=True)
@@ -40,7 +48,7 @@ def make_scene(
     return Scene(
         traffic=traffic,
         rounds={(c, k): Rounds(sent, recorded) for c, kinds in traffic.kinds.items() for k in kinds},
-        modality=modality,
+        gives=gives,
         clients=frozenset(range(CLIENTS)),
         people=CLIENTS * 72,
         fewest=72,
@@ -55,7 +63,7 @@ def make_uploads(*kinds: Kind, kept: Iterable[int] = range(3), unread: Iterable[
     return Scene(
         traffic=traffic,
         rounds={(Channel.UPLINK, k): found for k in traffic.kinds[Channel.UPLINK]},
-        modality="image",
+        gives=IMAGES,
         clients=frozenset(range(CLIENTS)),
         people=CLIENTS * 72,
         fewest=72,
@@ -84,7 +92,7 @@ def try_all(scene: Scene, without: Collection[str] = ()) -> list[Attempt]:
     """Every attack that fits, having opened all that was kept and that it could see."""
     made = []
     for name, card in CARDS.items():
-        if name in without or scene.modality not in card.modality or scene.traffic.missing(card, ""):
+        if name in without or card.explain_unfit(scene.gives) or scene.traffic.missing(card, ""):
             continue
         seen = scene.traffic.visible(card.threat.position)
         kept = {k: r.kept for (_, k), r in scene.rounds.items() if k in card.reads and k in seen and r.kept}

@@ -15,7 +15,7 @@ from fedaudit.audit.verdict.questions import answer_questions, list_questions
 from fedaudit.audit.verdict.scene import Answers, Attempt, describe_rounds, is_about
 from fedaudit.audit.verdict.taxonomy import FAMILIES, find_family, list_aims
 from fedaudit.fl.artifact import FROM_CLIENTS, Channel
-from fedaudit.fl.kinds import NUMBERS, Kind, Modality, Row, Tells
+from fedaudit.fl.kinds import NUMBERS, Kind, Row, Tells
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports.bound import PrivacyBound, Status
@@ -25,6 +25,7 @@ from tests.audit.verdict.scenes import (
     ALONE,
     CARDS,
     DEMANDS,
+    GIVEN,
     METHODS,
     answer,
     attempt,
@@ -91,23 +92,22 @@ def test_a_kind_without_an_attack_of_the_panel_leaves_every_question_that_reads_
 
 
 @cache
-def answer_all(method: str, modality: Modality = "image", summed: bool = False) -> dict[str, Question]:
+def answer_all(method: str, data: str = "image", summed: bool = False) -> dict[str, Question]:
     """The table of a method after every attack that fits it."""
-    scene = make_scene(method, modality=modality, protections=[SecureAggregation()] if summed else [])
+    scene = make_scene(method, gives=GIVEN[data], protections=[SecureAggregation()] if summed else [])
     return answer(scene, try_all(scene))
 
 
 @pytest.mark.parametrize("name", CARDS)
 def test_every_attack_asks_something_of_some_method(name: str) -> None:
-    fits = CARDS[name].modality
-    modality: Modality = "image" if "image" in fits else min(fits)
-    tables = [answer_all(method, modality, name == "sum_difference") for method in METHODS]
+    data = next(d for d, gives in GIVEN.items() if not CARDS[name].explain_unfit(gives))
+    tables = [answer_all(method, data, name == "sum_difference") for method in METHODS]
     asked = {q.harm for found in tables for q in found.values() if name in q.findings}
     assert asked == {harm for aim in CARDS[name].aims for harm in aim.harms}
 
 
 def test_an_image_attack_asks_nothing_of_text() -> None:
-    text = make_scene("fedavg", modality="text")
+    text = make_scene("fedavg", gives=GIVEN["text"])
     tried = {a.id for a in try_all(text)}
     assert "loss_threshold" in tried and not {"analytic", "dlg", "inverting_gradients"} & tried
     found = answer(text, try_all(text))

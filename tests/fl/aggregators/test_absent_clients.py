@@ -13,7 +13,7 @@ from fedaudit.audit.robustness.shortage import Shortage, estimate_shortage
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import SimulatedConfig, load
 from fedaudit.fl.aggregation.aggregator import RowRule
-from fedaudit.fl.aggregators._assumed import count_attackers
+from fedaudit.fl.aggregation.assumed import count_attackers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from tests.fl.aggregators.test_rules import RULES, rule

@@ -27,7 +27,7 @@ def texts(data: Data) -> list[str]:
 
 def test_notes_have_a_patient_each_and_no_patient_is_in_both_parts() -> None:
     data = load("notes", patients=50)
-    assert data.modality == "text" and data.train.owner is not None and data.test.owner is not None
+    assert data.is_text and data.train.owner is not None and data.test.owner is not None
     assert not set(data.train.owner) & set(data.test.owner)
     assert 50 <= len(data.train) + len(data.test) <= 200
     for text, label in zip(texts(data), data.train.y, strict=True):

@@ -18,6 +18,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.layout import channels_last
 
 OF_TEXT = ("char_lstm", "shakespeare_rnn", "tiny_gpt", "tiny_bert")
+OF_NUMBERS = ("logreg", "mlp")
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 ALL = [name for name in names("fedaudit.fl.models") if name != "hf"]  # of a folder: test_hf.py
 
@@ -97,8 +98,9 @@ def test_the_number_of_weights_before_the_head_is_that_of_fedrs(
 def test_the_head_applied_to_the_features_is_the_model(name: str) -> None:
     model, x = net(name, shape_of(name)), batch(shape_of(name), 3)
     h = model.features(x)
-    assert h.dim() == 2 and h.shape[1] == next(model.head.parameters()).shape[1]
-    assert torch.equal(model(x), model.head(h)) and model(x).shape == (3, 10)
+    places = x.shape[2:] if name == "fcn" else ()
+    assert h.shape == (3, next(model.head.parameters()).shape[1], *places)
+    assert torch.equal(model(x), model.head(h)) and model(x).shape == (3, 10, *places)
 
 
 @pytest.mark.dear("resnet18")
@@ -155,10 +157,15 @@ def test_images_too_small_for_the_kernels_are_refused(name: str) -> None:
         net(name, (1, 8, 8))
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n not in OF_TEXT])
+@pytest.mark.parametrize("name", [n for n in ALL if n not in (*OF_TEXT, *OF_NUMBERS)])
 def test_token_sequences_are_refused_by_models_of_images(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} takes images .* has shape \[80\]"):
         net(name, (80,))
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_models_of_numbers_take_rows_and_volumes(name: str) -> None:
+    assert net(name, (80,))(torch.zeros(2, 80)).shape == net(name, (1, 4, 4, 5))(torch.zeros(2, 1, 4, 4, 5)).shape
 
 
 def test_lenet_c_follows_its_fc_layer_with_an_activation_only_when_asked() -> None:

@@ -1,4 +1,4 @@
-"""How a client's prototype depends on what it would send of single images (attacks/prototypes/_playing.py).
+"""How a prototype depends on what its client would send of single images (attacks/evaluation/prototype_plays.py).
 
 Numbers alone: plays give pairs of m, the mean of phi over a class's images, and the message p, and
 
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
+from fedaudit.attacks.evaluation.prototype_matching import Match
 from fedaudit.attacks.evaluation.sources import Prototype
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
-from fedaudit.attacks.prototypes._matching import Match
 
 Floats = NDArray[np.floating[Any]]
 

@@ -21,10 +21,10 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.image_evidence import judge_images
 from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
+from fedaudit.attacks.evaluation.prototype_plays import ReadSource, describe, read
 from fedaudit.attacks.evaluation.sources import Source, columns, global_model, prototypes, unreadable
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.prototypes._playing import ReadSource, describe, read
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

@@ -8,10 +8,10 @@ stand behind a prototype and behind the run's protections, give
 
     p = E[p] + B (m - E[m]) + e,        e ~ N(0, R)
 
-(attacks/prototypes/_laws.py). phi then takes the place of features everywhere: a candidate's likelihood ratio
-is that of the message p, and decoders, look-up and ridge inversion read the posterior mean of phi. Where phi is
-the features themselves, the network gives them, and where p is their mean it is taken as it is; so it is where
-no client can be played.
+(prototype_laws.py). phi then takes the place of features everywhere: a candidate's likelihood ratio is that of
+the message p, and decoders, look-up and ridge inversion read the posterior mean of phi. Where phi is the features
+themselves, the network gives them, and where p is their mean it is taken as it is; so it is where no client can
+be played.
 
 A sender's secret factor or constant is estimated from all prototypes that it sent, where they differ from the
 plays by more than a client's own images explain. Prototypes that match no play of their class better than plays
@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Sent, Visit
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
+from fedaudit.attacks.evaluation.prototype_laws import ASSUMED, CountLawFit, Law, is_chosen
+from fedaudit.attacks.evaluation.prototype_matching import Match, MatchTrial, is_unread
 from fedaudit.attacks.evaluation.sources import Prototype, Source
 from fedaudit.attacks.evidence import UNPROTECTED
-from fedaudit.attacks.prototypes._laws import ASSUMED, CountLawFit, Law, is_chosen
-from fedaudit.attacks.prototypes._matching import Match, MatchTrial, is_unread
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 

@@ -1,7 +1,7 @@
 """The attacks that turn an update into the images it was made with: they differ in `invert`.
 
 Of what clients sent they take one reading a client, of all recorded rounds and kinds the one that looks most like
-the gradient of one image (_disguised.py), and of the clients those where it does most.
+the gradient of one image (disguised.py), and of the clients those where it does most.
 
 Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
 as far as is known) [k], as text artifact, origin and kind [k], classes [], and senders [s]: all clients that sent
@@ -21,14 +21,14 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_named, split_kinds
+from fedaudit.attacks.evaluation.disguised import loneliest
 from fedaudit.attacks.evaluation.gradients import KINDS, UPLOADS, Update, iterate_updates, updates
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.sources import SAID_WITH
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
+from fedaudit.attacks.evaluation.update_trials import WRONG, judge_images, make_buckets
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.attacks.updates._disguised import loneliest
-from fedaudit.attacks.updates._trials import WRONG, judge_images, make_buckets
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
