@@ -29,6 +29,7 @@ from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
+from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.tasks._task import Task
@@ -232,7 +233,7 @@ class RoundMethod(Method):
 
     def train(self, client: Client) -> Reply:
         """Train locally, then finish()."""
-        return self.finish(client, client.train(self, self.compute_constants(client)))
+        return finish(self, client, client.train(self, self.compute_constants(client)))
 
     def compute_constants(self, client: Client) -> Constants:
         """Return tensors that the loss needs for this client, of the same shapes for every client."""
@@ -374,6 +375,13 @@ class RoundMethod(Method):
             new = new | {"model": mean}
         federation.tally = tally
         return new
+
+
+def finish(method: RoundMethod, client: Client, trained: Trained) -> Reply:
+    """What leaves the client, by the method's finish(); raises UserError where that returns another thing."""
+    reply = method.finish(client, trained)
+    require_returned(method, RoundMethod, "finish", reply)
+    return reply
 
 
 def is_stackable(method: type[Plugin]) -> bool:

@@ -22,6 +22,7 @@ from fedaudit.fl.aggregation.weighted_mean import WeightedMean
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin, load
+from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 
@@ -208,6 +209,7 @@ class _Rows(Aggregation):
             if rule is not None
             else Combined(change=torch.zeros(ends[-1]), kept=dict.fromkeys(clients, 0.0))
         )
+        require_returned(rule, RowRule, "combine", combined)
         made = combined.change
         if made.shape != (ends[-1],) or not bool(torch.isfinite(made).all()):
             finite = "all finite" if bool(torch.isfinite(made).all()) else "some of them not finite"

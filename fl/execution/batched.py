@@ -25,7 +25,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.recorded_steps import CudaRecorder, Step
 from fedaudit.fl.execution.site import Site
 from fedaudit.fl.execution.stack import Stack
-from fedaudit.fl.method import is_stackable
+from fedaudit.fl.method import finish, is_stackable
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 from fedaudit.fl.training.local import Trained, crop_flip
@@ -135,7 +135,7 @@ def _train_stack(site: Site, clients: list[Client], consts: list[Any], rate: flo
                 lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:]
             )
             trained = _train(site, clients, const)
-        return [method.finish(c, t) for c, t in zip(clients, trained, strict=True)]
+        return [finish(method, c, t) for c, t in zip(clients, trained, strict=True)]
     except Exception:  # of code that waits for a number, or keeps what it was given  # noqa: BLE001
         return [method.train(c) for c in clients]
 

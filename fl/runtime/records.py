@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
+from fedaudit.fl.runtime.errors import UserError
+
 
 def check_types(record: Any) -> None:
     """Raise TypeError for the first field of a dataclass that is not of its declared type, to the letter.
@@ -26,7 +28,7 @@ def check_types(record: Any) -> None:
 
 def check_returned(name: str, contract: type[Any], method: str, value: Any) -> None:
     """Raise TypeError for a value that a plugin of this name returned of a method of its contract."""
-    hint = typing.get_type_hints(getattr(contract, method))["return"]
+    hint = _find_return(cast(Hashable, contract), method)
     try:
         _make_adapter(hint).validate_python(value, strict=True)
     except ValidationError:
@@ -34,6 +36,14 @@ def check_returned(name: str, contract: type[Any], method: str, value: Any) -> N
         raise TypeError(f"{what}, got {value!r:.80}") from None
     for record in value if isinstance(value, list) else ():
         check_types(record)
+
+
+def require_returned(plugin: object, contract: type[Any], method: str, value: Any) -> None:
+    """As `check_returned` where nothing can go on without it: raises UserError."""
+    try:
+        check_returned(type(plugin).__name__, contract, method, value)
+    except TypeError as error:
+        raise UserError(str(error), hint=f"let {method}() end with `return ...`") from None
 
 
 @cache
@@ -48,6 +58,12 @@ def _make_adapter(hint: Any) -> TypeAdapter[Any]:
     if dataclasses.is_dataclass(hint):  # whose fields are held against theirs where it is made
         return TypeAdapter(InstanceOf[hint])
     return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+
+
+@cache
+def _find_return(contract: Any, method: str) -> Any:
+    """The type that a method is declared to return."""
+    return typing.get_type_hints(getattr(contract, method))["return"]
 
 
 def name_type(hint: Any) -> str:

@@ -19,6 +19,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.tasks._task import Task
@@ -134,6 +135,7 @@ class Compromise:
             return reply
         here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
         crafted = self.adversary.craft(client, reply, here)
+        require_returned(self.adversary, Adversary, "craft", crafted)
         check_layout(self.adversary.card.title, reply.message, crafted.message)
         return crafted
 

@@ -62,6 +62,14 @@ def test_a_check_that_yields_no_finding_is_told_so(made: Any) -> None:
     assert "TypeError: inspect() must yield findings, or sentences, got" in end.reason
 
 
+def test_the_reason_is_not_cut_where_it_says_much() -> None:
+    check = Failing()
+    check.error = ValueError("one field after another " * 40)
+    assert check.check(None, None).results[1].reason.count("another") == 40
+    check.error = ValueError("x" * 10_000)
+    assert len(check.check(None, None).results[1].reason) < 2_100
+
+
 class WrongSeverity(Check):
     """One whose finding has a severity that there is not."""
 

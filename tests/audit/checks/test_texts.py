@@ -33,7 +33,7 @@ def case(**changes: Any) -> Any:
         "data": data,
         "artifacts": None,
         "examples": Examples(parts={0: np.array([0, 2]), 1: np.array([1, 3])}),
-        "card": SimpleNamespace(uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES)),
+        "card": SimpleNamespace(uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES), relay=()),
     }
     return SimpleNamespace(**given | changes)
 

@@ -154,6 +154,7 @@ def test_a_cell_that_fails_is_named_and_the_others_go_to_their_end(tmp_path: Pat
     assert said[0] == ("cells", 0, len(cells)) and ("cells", len(cells), len(cells)) in said
     assert any(s[0] == "a: simulate" for s in said)
     error = combine_failures(failures, len(cells))
+    assert str(combine_failures(failures[:1], 1, "variant")).startswith("1 of 1 variant failed: ")
     assert f"{len(bad)} of {len(cells)} cells failed: absent (exit code 2): no file images.bin; " in str(error)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.counts.count_recovery import CountRecovery
@@ -13,8 +14,14 @@ from fedaudit.audit.controls.control import Control, load_control, plant
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.phases.one_attack import _measure
 from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.aggregation.aggregator import RowRule
+from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.threats.adversary import Card as AdversaryCard
 from fedaudit.fl.threats.threat import Harm
+from tests.audit.simulated import simulated
+from tests.audit.tiny import TEXT
 
 PEOPLE: dict[str, Any] = {
     "harm": Harm.MEMBERSHIP,
@@ -111,3 +118,42 @@ def test_a_method_that_returns_something_else_is_named_with_its_contract() -> No
         _measure(Nothing(), {}, None, np.random.default_rng(0))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Series.x must be Sequence\[float\], got 3"):
         _measure(Lines(), {}, None, np.random.default_rng(0))  # type: ignore[arg-type]
+
+
+class Silent(Adversary):
+    card = AdversaryCard(title="Silent", source="", does="", remedy="")
+
+    def craft(self, client: Any, reply: Any, received: Any) -> Any:
+        return None
+
+
+class Undecided(RowRule):
+    title = "Undecided"
+
+    def combine(self, rows: Any, weights: Any, clients: Any, context: Any) -> Any:
+        return {}
+
+
+class Mute(FedAvg):
+    def finish(self, client: Any, trained: Any) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"adversary": {"name": f"{__name__}:Silent", "clients": 1}},
+            "Silent: craft() must return Reply, got None",
+        ),
+        ({"aggregator": f"{__name__}:Undecided"}, "Undecided: combine() must return Combined, got {}"),
+        ({"method": {"name": f"{__name__}:Mute", "rounds": 1}}, "Mute: finish() must return Reply, got None"),
+    ],
+    ids=["adversary", "rule", "method"],
+)
+def test_code_in_training_that_returns_something_else_is_told_what_it_must_return(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        simulated(yaml.safe_load(TEXT) | {"workers": 0, **changes})
+    assert refused.value.sentence == sentence and "return ..." in refused.value.hint

@@ -23,7 +23,9 @@ def test_an_adversary_and_a_rule_of_a_users_own_run_in_a_matrix(tmp_path: Path) 
     (tmp_path / "attack_and_rule.py").write_text(code)
     plain = yaml.safe_load(TEXT) | yaml.safe_load(settings) | {"report": ["json"]}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--trust-plugins"]
+    )
     assert done.exit_code in VERDICTS, done.output
     matrix = AuditResult.model_validate_json((tmp_path / "out" / "audit.json").read_bytes()).robustness
     assert matrix is not None and not matrix.not_run
