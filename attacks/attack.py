@@ -171,7 +171,7 @@ class Knowledge:
 
     classes: int  # groups that labels make; 1 where they make none
     width: int = 0  # numbers that the network gives for an example, or for each place; 0: as many as classes
-    image_shape: tuple[int, int, int]  # C, H, W
+    shape: tuple[int, ...]  # of one example: C, H, W of images
     architecture: "Architecture | None" = None
     generators: "GeneratorArchitecture | None" = None  # where the method has generators
     auxiliary: Images | None = None

@@ -105,7 +105,7 @@ def know(task: str, rank: int = 0) -> Knowledge:
     data, shape = load_notes(), (LENGTH,)
     return Knowledge(
         classes=8,
-        image_shape=shape,  # type: ignore[arg-type]
+        shape=shape,
         architecture=KnownArchitecture(lambda: make_net(task, rank), data),
         schema=data.schema,
     )

@@ -74,7 +74,7 @@ class ActivationDecoder(ActivationInversion):
             scale = Standard(z)
             x = tensor(scale(z), device)
             first = common is None
-            fresh = build(z.shape[1], knowledge.image_shape, c.width, generator) if common is None else common
+            fresh = build(z.shape[1], knowledge.shape, c.width, generator) if common is None else common
             own = copy.deepcopy(fresh).to(device)
 
             def loss(some: Any, own: Any = own, x: Any = x) -> Any:

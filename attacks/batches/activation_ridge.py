@@ -64,5 +64,5 @@ class ActivationRidge(ActivationInversion):
             scale = Standard(z)
             fit = Regression(alpha=self.config.penalty).fit(scale(z), pixels)
             images = [fit.predict(scale(b.activations)) for b in group]
-            found.append([x.reshape(-1, *knowledge.image_shape) for x in images])
+            found.append([x.reshape(-1, *knowledge.shape) for x in images])
         return found

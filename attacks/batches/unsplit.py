@@ -191,7 +191,7 @@ class Inverter:
         layers, weights = self._draw_layers(kind, seed)
         c, device = self.config, self.knowledge.device
         z = torch.from_numpy(np.ascontiguousarray(activations, np.float32)).to(device)
-        x = torch.full((len(z), *self.knowledge.image_shape), 0.5, device=device, requires_grad=True)
+        x = torch.full((len(z), *self.knowledge.shape), 0.5, device=device, requires_grad=True)
         of_images, of_clone = (
             eager(torch.optim.Adam)(moved, lr=rate, amsgrad=True)
             for moved, rate in (([x], c.lr), (weights, c.clone_lr))

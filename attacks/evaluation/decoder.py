@@ -57,7 +57,7 @@ def hold_out(examples: int, generator: "torch.Generator", device: "torch.device 
     return Rows(order[few:], order[:few])
 
 
-def build(inputs: int, shape: tuple[int, int, int], width: int, generator: "torch.Generator") -> "nn.Module":
+def build(inputs: int, shape: tuple[int, ...], width: int, generator: "torch.Generator") -> "nn.Module":
     """The decoder [k, inputs] -> [k, C, H, W]; starts at a quarter of the side and doubles twice."""
     from torch import nn
 

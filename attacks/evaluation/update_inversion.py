@@ -154,7 +154,7 @@ class UpdateInversion(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(a.kind in KINDS and a.sender.role == Role.CLIENT for a in view):
             return "no client sends its model, or what changed in it, that the server could read"
-        if len(knowledge.image_shape) != 3:
+        if len(knowledge.shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
         if next(iterate_updates(view, knowledge), None) is None:
             return "no upload differs from the very model it started from, as far as that was recorded"

@@ -113,7 +113,7 @@ class ModelInversion(Attack):
         return [self._gallery(b) for b in (*own[:1], *planted[:1])]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if len(knowledge.image_shape) != 3:
+        if len(knowledge.shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
         if not len(knowledge.auxiliary or ()):
             return "this attack needs auxiliary images, and the federation holds none back"

@@ -56,9 +56,7 @@ class DecoderInversion(PrototypeInversion):
         )
 
     @abstractmethod
-    def build_networks(
-        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
-    ) -> "nn.Module":
+    def build_networks(self, features: int, shape: tuple[int, ...], generator: "torch.Generator") -> "nn.Module":
         """The networks that are trained, for that many features."""
 
     @abstractmethod
@@ -86,7 +84,7 @@ class DecoderInversion(PrototypeInversion):
             fit(networks, self.loss(networks, tensor(features, device), tensor(aux, device), by), rows, how, by)
 
         start = first.features(aux)
-        common = self.build_networks(start.shape[1], knowledge.image_shape, generator).to(device)
+        common = self.build_networks(start.shape[1], knowledge.shape, generator).to(device)
         train(common, Standard(start)(start), whole, generator)
         seeds = torch.randint(2**62, (len(tasks),), generator=generator).tolist()
 

@@ -98,7 +98,7 @@ class GRNN(PrototypeInversion):
             wanted = tensor(task.features, knowledge.device)
             scale = float(wanted.square().mean().sqrt()) or 1.0
             found = [
-                self._fit(task.extractor, some, scale, knowledge.image_shape, generator)
+                self._fit(task.extractor, some, scale, knowledge.shape, generator)
                 for some in torch.split(wanted, TOGETHER)
             ]
             images.append(torch.cat(found).cpu().numpy())
@@ -109,7 +109,7 @@ class GRNN(PrototypeInversion):
         extractor: Extractor,
         wanted: "Tensor",
         scale: float,
-        shape: tuple[int, int, int],
+        shape: tuple[int, ...],
         generator: "torch.Generator",
     ) -> "Tensor":
         """Images [k, C, H, W] after the last step; never chosen by looking at the truth.
@@ -152,7 +152,7 @@ def total_variation(x: "Tensor") -> "Tensor":
     return 2 * (down + across)
 
 
-def build_generator(shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
+def build_generator(shape: tuple[int, ...], generator: "torch.Generator") -> "nn.Module":
     """[k, 128, 1, 1] -> [k, C, S, S], S the next power of two; each block doubles the side."""
     from torch import nn
 

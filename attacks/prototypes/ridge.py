@@ -71,5 +71,5 @@ class Ridge(PrototypeInversion):
             scale = Standard(features)
             fit = Regression(alpha=self.config.penalty).fit(scale(features), pixels)
             found = fit.predict(scale(task.features))
-            images.append(found.reshape(-1, *knowledge.image_shape))
+            images.append(found.reshape(-1, *knowledge.shape))
         return images

@@ -38,9 +38,7 @@ class UpCNN(DecoderInversion):
         effort=Effort(seconds=25, grows=("pixels",), settings=("epochs",)),
     )
 
-    def build_networks(
-        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
-    ) -> "nn.Module":
+    def build_networks(self, features: int, shape: tuple[int, ...], generator: "torch.Generator") -> "nn.Module":
         return build(features, shape, self.config.width, generator)
 
     def loss(

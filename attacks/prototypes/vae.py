@@ -75,9 +75,7 @@ class VAE(DecoderInversion):
             description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent",
         )
 
-    def build_networks(
-        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
-    ) -> "nn.Module":
+    def build_networks(self, features: int, shape: tuple[int, ...], generator: "torch.Generator") -> "nn.Module":
         from torch import nn
 
         c, (channels, h, w) = self.config, shape

@@ -209,7 +209,7 @@ def _find_first_layer(
     inside = next((n for n, _ in knowledge.architecture(weights).module().named_parameters()), "")
     first = next((n for n in weights if inside == n or inside.endswith(f".{n}")), "").removesuffix(".weight")
     weight, bias = fisher.get(f"u/{first}.weight"), fisher.get(f"u/{first}.bias")
-    pixels = int(np.prod(knowledge.image_shape))
+    pixels = int(np.prod(knowledge.shape))
     if weight is None or bias is None or np.shape(weight) != (np.size(bias), pixels):
         return ""
     return first if np.isfinite(weight).all() and np.isfinite(bias).all() else ""

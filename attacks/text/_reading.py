@@ -48,7 +48,7 @@ class Network:
     @classmethod
     def from_change(cls, change: Change, knowledge: Knowledge) -> "Network | None":
         """None where it has no embedding of tokens, or no map that reads a token at its position was trained."""
-        module, length = knowledge.granted_architecture(change.start).module(), int(knowledge.image_shape[0])
+        module, length = knowledge.granted_architecture(change.start).module(), int(knowledge.shape[0])
         name, _ = find_token_embedding(module, length)
         if not name:
             return None

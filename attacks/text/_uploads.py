@@ -62,7 +62,7 @@ def iterate_changes(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[
 
 def explain_absence(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     """Why nothing can be read here, as a sentence; empty where there are uploads of text."""
-    shape, auxiliary = knowledge.image_shape, knowledge.auxiliary
+    shape, auxiliary = knowledge.shape, knowledge.auxiliary
     if len(shape) != 1 or (auxiliary is not None and np.asarray(auxiliary.x).dtype.kind not in "iu"):
         return "it reads texts of tokens, and examples here have another shape"
     if knowledge.architecture is None:

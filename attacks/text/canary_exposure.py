@@ -79,7 +79,7 @@ class CanaryExposure(Attack):
             "models": model,
             "schema": schema,
             "artifact": np.array([last.id]),
-            "length": np.array(knowledge.image_shape[0]),
+            "length": np.array(knowledge.shape[0]),
             "classes": np.array(knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }

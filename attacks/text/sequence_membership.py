@@ -58,7 +58,7 @@ class SequenceMembership(ModelMembership):
 
 def explain_network(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     """Why models here are no language models, as a sentence; empty where they are."""
-    shape = knowledge.image_shape
+    shape = knowledge.shape
     if len(shape) != 1 or (knowledge.auxiliary and np.asarray(knowledge.auxiliary.x).dtype.kind not in "iu"):
         return "it reads texts of tokens, and examples here have another shape"
     model = next(a for a in view if a.kind == "global_model")

@@ -65,7 +65,7 @@ class TokenSet(TokenAttack):
         for change in iterate_changes(view, knowledge):
             if place is None:
                 module = knowledge.granted_architecture(change.start).module()
-                name, shared = find_token_embedding(module, int(knowledge.image_shape[0]))
+                name, shared = find_token_embedding(module, int(knowledge.shape[0]))
                 place = name_parameters(module, change.start).get(name, ""), shared
             key, shared = place
             if key not in change.change:
@@ -92,7 +92,7 @@ class TokenSet(TokenAttack):
             return reason
         change = next(iterate_changes(view, knowledge))
         module = knowledge.granted_architecture(change.start).module()
-        name, _ = find_token_embedding(module, int(knowledge.image_shape[0]))
+        name, _ = find_token_embedding(module, int(knowledge.shape[0]))
         key = name_parameters(module, change.start).get(name, "")
         moved = (c.change.get(key) for c in iterate_changes(view, knowledge))
         if not key or not any(m is not None and m.any() for m in moved):

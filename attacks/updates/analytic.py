@@ -56,7 +56,7 @@ class LayerInversion(UpdateInversion):
         lr: Amount = Field(default=0.05, description="step size on the image")
         smoothness: Amount = Field(default=0.002, description="weight of the total variation")
 
-    def fit_image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
+    def fit_image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, ...]) -> Floats:
         """[1, C, H, W] whose input to the layer is `wanted` [D]."""
         import torch
 
@@ -111,7 +111,7 @@ class Analytic(LayerInversion):
         inputs, models = (np.empty(len(claim["artifact"]), object) for _ in range(2))
         for i, artifact in enumerate(claim["artifact"]):
             update = made[str(artifact)]
-            inputs[i] = layer_input(Imitation(update, knowledge), knowledge.image_shape)
+            inputs[i] = layer_input(Imitation(update, knowledge), knowledge.shape)
             models[i] = knowledge.granted_architecture(update.start)
         return {**claim, "inputs": inputs, "extractors": models}
 
@@ -120,7 +120,7 @@ class Analytic(LayerInversion):
     ) -> tuple[Floats, NDArray[np.int64]]:
         known = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if known is None else known
-        imitation, shape = Imitation(update, knowledge), knowledge.image_shape
+        imitation, shape = Imitation(update, knowledge), knowledge.shape
         wanted = layer_input(imitation, shape)
         if wanted is None:
             return np.full((1, *shape), 0.5), y
@@ -149,7 +149,7 @@ class Analytic(LayerInversion):
             return reason
         first = self.find_first(view, knowledge)
         assert first is not None, "applies, by the reason above"
-        if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
+        if layer_input(Imitation(first, knowledge), knowledge.shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return ""
 
@@ -182,7 +182,7 @@ class Dense(NamedTuple):
     start: tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
+def layer_input(imitation: Imitation, shape: tuple[int, ...]) -> NDArray[np.float64] | None:
     """[D] what entered the first dense layer; None where its gradient, or its bias's, is not there."""
     found = read_layer(imitation, shape)
     if found is None:
@@ -192,7 +192,7 @@ def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np
     return weight.T @ bias / size if size > 0 else None
 
 
-def read_layer(imitation: Imitation, shape: tuple[int, int, int]) -> Dense | None:
+def read_layer(imitation: Imitation, shape: tuple[int, ...]) -> Dense | None:
     """The first dense layer that images reach; None where its weight or its bias was not sent."""
     import torch
 

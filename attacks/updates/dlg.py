@@ -43,7 +43,7 @@ class DLG(UpdateInversion):
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         copy = Imitation(update, knowledge)
-        x = torch.rand((number, *knowledge.image_shape), generator=generator).to(copy.device)
+        x = torch.rand((number, *knowledge.shape), generator=generator).to(copy.device)
         y = torch.randn((number, knowledge.classes), generator=generator).to(copy.device)
         fit(self.config, [x, y], lambda: copy.gradient(x, y.softmax(1)), copy.target)
         return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()

@@ -98,7 +98,7 @@ class FrozenLayers(Attack):
         scorers = np.empty(len(chosen), object)
         scorers[:] = [GradientScorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
-        images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.image_shape), np.float32)
+        images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.shape), np.float32)
         inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1))
         division = Analytic(Analytic.Config(iterations=c.iterations))
         for i, update in enumerate(whole):
@@ -168,7 +168,7 @@ class FrozenLayers(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(a.kind == Kind.UNFROZEN_LAYERS for a in view):
             return "no client sends layers of its model"
-        if len(knowledge.image_shape) != 3:
+        if len(knowledge.shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
         found = self._updates(view, knowledge)
         if not found:

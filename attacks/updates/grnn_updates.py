@@ -59,7 +59,7 @@ class GRNNUpdates(UpdateInversion):
         import torch
         from torch import nn
 
-        c, copy, shape = self.config, Imitation(update, knowledge), knowledge.image_shape
+        c, copy, shape = self.config, Imitation(update, knowledge), knowledge.shape
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         images = build_generator(shape, generator).to(copy.device)
         classes = initialise(

@@ -76,7 +76,7 @@ class IDLG(UpdateInversion):
         y = rng.integers(knowledge.classes, size=1) if found is None else found
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         copy = Imitation(update, knowledge)
-        x = torch.rand((1, *knowledge.image_shape), generator=generator).to(copy.device)
+        x = torch.rand((1, *knowledge.shape), generator=generator).to(copy.device)
         target = torch.from_numpy(y).to(copy.device)
         fit(self.config, [x], lambda: copy.gradient(x, target), copy.target)
         return x.detach().cpu().numpy(), y

@@ -62,7 +62,7 @@ class ImprintRecovery(Analytic):
     ) -> tuple[Floats, NDArray[np.int64]]:
         known = labels(update, knowledge, number)
         y = rng.integers(knowledge.classes, size=number) if known is None else known
-        copy, shape = Imitation(update, knowledge), knowledge.image_shape
+        copy, shape = Imitation(update, knowledge), knowledge.shape
         found = [self.fit_image(copy.module, x, shape) for x in _bins(copy, number, shape)]
         rest = [np.full((1, *shape), 0.5)] * (number - len(found))
         return np.concatenate([*found, *rest]), y
@@ -83,12 +83,12 @@ class ImprintRecovery(Analytic):
             return "the server sent a model as training makes it: nothing was imprinted" if honest else reason
         first = self.find_first(view, knowledge)
         assert first is not None, "applies, by the reason above"
-        if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
+        if layer_input(Imitation(first, knowledge), knowledge.shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return ""
 
 
-def _bins(copy: Imitation, number: int, shape: tuple[int, int, int]) -> list[NDArray[np.float64]]:
+def _bins(copy: Imitation, number: int, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
     """[D] what entered the layer in each of the fullest bins, `number` at most."""
     import torch
 

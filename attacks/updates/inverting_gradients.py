@@ -65,14 +65,14 @@ class InvertingGradients(UpdateInversion):
         copy, generator = Imitation(update, knowledge), torch.Generator()
         generator.manual_seed(int(rng.integers(2**62)))
         tries = [
-            self._once(copy, torch.from_numpy(y).to(copy.device), knowledge.image_shape, generator)
+            self._once(copy, torch.from_numpy(y).to(copy.device), knowledge.shape, generator)
             for _ in range(self.config.restarts)
         ]
         # chosen by the gradient, never by looking at the truth
         return min(tries, key=lambda t: t[0])[1].cpu().numpy(), y
 
     def _once(
-        self, copy: Imitation, y: "Tensor", shape: tuple[int, int, int], generator: Any
+        self, copy: Imitation, y: "Tensor", shape: tuple[int, ...], generator: Any
     ) -> "tuple[float, Tensor]":
         """How far the gradients are apart in the end, and the images."""
         import torch

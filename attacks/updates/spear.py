@@ -73,7 +73,7 @@ class Spear(LayerInversion):
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
     ) -> tuple[Floats, NDArray[np.int64]]:
-        shape, c = knowledge.image_shape, self.config
+        shape, c = knowledge.shape, self.config
         found = np.full((number, *shape), 0.5)
         imitation = Imitation(update, knowledge)
         layer = read_layer(imitation, shape)

@@ -191,7 +191,7 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
     return Knowledge(
         classes=max(1, len(case.data.groups)),
         width=case.data.width,
-        image_shape=tuple(case.data.shape),  # type: ignore[arg-type]
+        shape=tuple(case.data.shape),
         architecture=KnownArchitecture(make, case.data, case.device) if make else None,
         generators=known_generators(case.training, case.device, case.data) if make else None,
         auxiliary=auxiliary,

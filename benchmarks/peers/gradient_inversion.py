@@ -61,7 +61,7 @@ class Theirs(InvertingGradients):
     ) -> tuple[Floats, NDArray[np.int64]]:
         known, own = labels(update, knowledge, number), Imitation(update, knowledge)
         y = rng.integers(knowledge.classes, size=number) if known is None else known
-        model, channels = copy.deepcopy(own.module).requires_grad_(True), knowledge.image_shape[0]
+        model, channels = copy.deepcopy(own.module).requires_grad_(True), knowledge.shape[0]
         scale = torch.zeros(1, channels, 1, 1), torch.ones(1, channels, 1, 1)  # pixels are 0 to 1 already
         c = self.config
         settings = {
@@ -73,7 +73,7 @@ class Theirs(InvertingGradients):
         with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
             torch.manual_seed(int(rng.integers(2**62)))
             worker = self.tool.GradientReconstructor(model, scale, settings, num_images=number)
-            found, _ = worker.reconstruct(own.target, torch.from_numpy(y), img_shape=knowledge.image_shape)
+            found, _ = worker.reconstruct(own.target, torch.from_numpy(y), img_shape=knowledge.shape)
         return found.numpy(), y
 
 
@@ -88,7 +88,7 @@ class TheirAnalytic(Analytic):
         claim, made = super().make_claim(chosen, knowledge, rng), {u.artifact: u for u in chosen}
         inputs = np.empty(len(claim["artifact"]), object)
         for i, artifact in enumerate(claim["artifact"]):
-            found = read_layer(Imitation(made[str(artifact)], knowledge), knowledge.image_shape)
+            found = read_layer(Imitation(made[str(artifact)], knowledge), knowledge.shape)
             assert found is not None, "the model has a dense layer, and all of it is sent"
             weight, bias = (torch.from_numpy(g) for g in found.gradient)
             inputs[i] = self.tool.AnalyticAttacker.invert_fc_layer(None, weight, bias, [0]).numpy()

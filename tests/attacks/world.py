@@ -136,9 +136,7 @@ class World:
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        return Knowledge(
-            classes=CLASSES, image_shape=SHAPE, architecture=Architecture(), auxiliary=self.auxiliary
-        )
+        return Knowledge(classes=CLASSES, shape=SHAPE, architecture=Architecture(), auxiliary=self.auxiliary)
 
     # the Truth protocol
 

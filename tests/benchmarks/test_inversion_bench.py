@@ -41,7 +41,7 @@ def test_their_program_gets_our_labels_its_own_settings_and_a_model_that_it_can_
     images, labels = attack.invert(update, 1, w.knowledge, np.random.default_rng(0))
     ours = InvertingGradients(InvertingGradients.Config(iterations=1, restarts=1))
     assert labels.tolist() == ours.invert(update, 1, w.knowledge, np.random.default_rng(0))[1].tolist()
-    assert images.shape == (1, *w.knowledge.image_shape) and (images == 0.5).all()
+    assert images.shape == (1, *w.knowledge.shape) and (images == 0.5).all()
     [given] = Written.given
     assert given == inversion_bench.PAPER | {"restarts": 2, "max_iterations": 9, "free": True}  # type: ignore[operator]
 
@@ -50,7 +50,7 @@ def test_the_gradient_of_the_first_layer_is_what_ours_divides() -> None:
     w = world()
     update = next(u for u in updates(w.artifacts, w.knowledge) if u.examples == 1)
     copy = Imitation(update, w.knowledge)
-    found, entered = read_layer(copy, w.knowledge.image_shape), layer_input(copy, w.knowledge.image_shape)
+    found, entered = read_layer(copy, w.knowledge.shape), layer_input(copy, w.knowledge.shape)
     assert found is not None and entered is not None
     weight, bias = found.gradient
     row = np.abs(bias).argmax()

@@ -52,7 +52,7 @@ class Strange:
         shape: Any = self.shape
         return Knowledge(
             classes=self.classes,
-            image_shape=shape,
+            shape=shape,
             architecture=KnownArchitecture(self.make, data),
             generators=generators,
             auxiliary=own,

@@ -137,5 +137,5 @@ def test_the_control_that_a_card_names_exists(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_view_raises_nothing_and_a_reason_is_a_sentence(name: str) -> None:
     attack: Attack = catalog.load("attacks", name)()
-    reason = attack.not_applicable([], Knowledge(classes=10, image_shape=(1, 8, 8)))
+    reason = attack.not_applicable([], Knowledge(classes=10, shape=(1, 8, 8)))
     assert reason == "" or len(reason.split()) >= 3

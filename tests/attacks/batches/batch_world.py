@@ -136,7 +136,7 @@ class Batches(World):
     def knowledge(self) -> Knowledge:
         return Knowledge(
             classes=CLASSES,
-            image_shape=SHAPE,
+            shape=SHAPE,
             architecture=architecture,
             auxiliary=self.auxiliary,
             training={"cut": 1.0},
@@ -171,7 +171,7 @@ class Convolved(Batches):
     def knowledge(self) -> Knowledge:
         return Knowledge(
             classes=CLASSES,
-            image_shape=SHAPE,
+            shape=SHAPE,
             architecture=partial(architecture, kind=Convolution),
             training={"cut": 1.0},
         )
@@ -199,7 +199,7 @@ class Described(Batches):
     def knowledge(self) -> Knowledge:
         return Knowledge(
             classes=CLASSES,
-            image_shape=SHAPE,
+            shape=SHAPE,
             architecture=partial(architecture, kind=Whole),
             auxiliary=self.auxiliary,
             training={"lr": 0.3, "batch_size": 32.0},
@@ -219,7 +219,7 @@ class Hijacked(Batches):
             return np.clip(activations @ fit, 0, 1).reshape(-1, *SHAPE).astype(np.float32)
 
         return Knowledge(
-            classes=CLASSES, image_shape=SHAPE, auxiliary=self.auxiliary, hijacker=read, training={"cut": 1.0}
+            classes=CLASSES, shape=SHAPE, auxiliary=self.auxiliary, hijacker=read, training={"cut": 1.0}
         )
 
 
@@ -268,7 +268,7 @@ class SentBack(World):
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        return Knowledge(classes=CLASSES, image_shape=SHAPE, architecture=partial(architecture, kind=Headed))
+        return Knowledge(classes=CLASSES, shape=SHAPE, architecture=partial(architecture, kind=Headed))
 
 
 def _draw_head(seed: int) -> dict[str, NDArray[Any]]:
@@ -314,7 +314,7 @@ class Gradients(World):
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        return Knowledge(classes=self._classes, image_shape=SHAPE)
+        return Knowledge(classes=self._classes, shape=SHAPE)
 
 
 def _artifact(id: str, kind: Kind, payload: Arrays, client: int) -> Artifact:

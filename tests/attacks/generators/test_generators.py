@@ -44,7 +44,7 @@ class World:
         critic = artifact(Kind.GAN_D, Channel.RELAY, pair.critic, ("client/1",))
         generator = artifact(Kind.GAN_G, Channel.UPLINK, pair.generator, ("server",))
         self.artifacts = [critic, generator]
-        self.knowledge = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN, auxiliary=self.auxiliary)
+        self.knowledge = Knowledge(classes=10, shape=SHAPE, generators=KNOWN, auxiliary=self.auxiliary)
 
     def unseen(self, clients: object) -> Unseen:
         return Unseen(self.reference, "")
@@ -231,9 +231,9 @@ def test_what_cannot_be_attacked_is_said_in_a_sentence(kind: Kind) -> None:
     w, a = world(0), attack(kind)
     first = artifact(kind, Channel.DOWNLINK, {}, ("client/1",))
     assert "in the recorded rounds" in a.not_applicable([first], w.knowledge)
-    blind = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN)
+    blind = Knowledge(classes=10, shape=SHAPE, generators=KNOWN)
     assert "auxiliary" in a.not_applicable(w.artifacts, blind)
-    unknown = Knowledge(classes=10, image_shape=SHAPE, auxiliary=w.auxiliary)
+    unknown = Knowledge(classes=10, shape=SHAPE, auxiliary=w.auxiliary)
     assert "networks are built" in a.not_applicable(w.artifacts, unknown)
     with pytest.raises(UserError, match="planted must be >= 2, got 0"):
         configure(type(a), {"planted": 0}, "attacks[0]")

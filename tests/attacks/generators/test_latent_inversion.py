@@ -64,7 +64,7 @@ def test_a_image_the_generator_made_is_found_again(classes: int) -> None:
 def test_what_cannot_be_searched_is_said_in_a_sentence() -> None:
     w = world(0)
     assert "in the recorded rounds" in ATTACK.not_applicable([], w.knowledge)
-    blind = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN)
+    blind = Knowledge(classes=10, shape=SHAPE, generators=KNOWN)
     assert "auxiliary" in ATTACK.not_applicable(w.artifacts, blind)
     with pytest.raises(UserError, match="steps must be >= 4, got 0"):
         configure(LatentInversion, {"steps": 0}, "attacks[0]")

@@ -38,7 +38,7 @@ class Telling(World):
 
     @property
     def knowledge(self) -> Knowledge:  # type: ignore[override]
-        own = Knowledge(classes=CLASSES, image_shape=(1, 8, 8), auxiliary=self.auxiliary)
+        own = Knowledge(classes=CLASSES, shape=(1, 8, 8), auxiliary=self.auxiliary)
         return replace(own, player=self)
 
     def send(self, labels: Sequence[NDArray[np.int64]], seed: int) -> list[Sent]:

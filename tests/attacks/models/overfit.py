@@ -90,7 +90,7 @@ class Overfit:
     def knowledge(self) -> Knowledge:
         return Knowledge(
             classes=CLASSES,
-            image_shape=SHAPE,
+            shape=SHAPE,
             architecture=KnownArchitecture(Mlp, self.data),
             auxiliary=self.auxiliary,
             trainer=self.trainer,

@@ -100,6 +100,6 @@ def test_what_it_cannot_work_with_is_said(lacks: str, says: str) -> None:
     elif lacks == "auxiliary":
         known = replace(known, auxiliary=None)
     else:
-        known = replace(known, image_shape=(64,))  # type: ignore[arg-type]
+        known = replace(known, shape=(64,))  # type: ignore[arg-type]
     assert says in ModelInversion().not_applicable(view, known)
     assert not ModelInversion().not_applicable(world().artifacts, world().knowledge)

@@ -140,7 +140,7 @@ def test_clients_notice_it_by_gradients_that_do_not_depend_on_labels() -> None:
 
 
 def test_without_a_server_that_did_it_the_attack_says_so() -> None:
-    knowledge = Knowledge(classes=10, image_shape=(1, 8, 8), training={"cut": 1.0})
+    knowledge = Knowledge(classes=10, shape=(1, 8, 8), training={"cut": 1.0})
     assert "trained nobody's layers" in HijackedImages().not_applicable(train(0).artifacts, knowledge)
 
 

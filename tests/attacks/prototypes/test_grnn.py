@@ -60,7 +60,7 @@ def test_stacked_generators_find_what_each_finds_alone() -> None:
     (source, *_) = prototypes(w.artifacts)
     model = Architecture()(source.weights.values)
     wanted = torch.from_numpy(source.features[:3])
-    shape = w.knowledge.image_shape
+    shape = w.knowledge.shape
     both = attack._fit(model, wanted[:2], 1.0, shape, torch.Generator().manual_seed(0))
     again = attack._fit(model, wanted[[0, 2]], 1.0, shape, torch.Generator().manual_seed(0))
     torch.testing.assert_close(both[0], again[0])

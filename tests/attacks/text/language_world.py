@@ -69,7 +69,7 @@ class LanguageWorld:
         data = Data(train=arrays, test=arrays, classes=("0", "1"), schema=TOKENS, task=Text())
         return Knowledge(
             classes=CLASSES,
-            image_shape=shape,  # type: ignore[arg-type]
+            shape=shape,  # type: ignore[arg-type]
             architecture=KnownArchitecture(make_net, data),
             auxiliary=self.auxiliary,
             schema=TOKENS,

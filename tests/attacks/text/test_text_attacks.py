@@ -145,6 +145,6 @@ def test_where_embeddings_are_trained_rounds_have_no_span_in_common() -> None:
 def test_images_are_no_texts() -> None:
     world = TextWorld(clients=1, planted=0)
     shape: Any = (1, 8, 8)
-    known = replace(world.knowledge, image_shape=shape)
+    known = replace(world.knowledge, shape=shape)
     for attack in (TokenSet(), SpanCheck(), AdapterSpan()):
         assert "another shape" in attack.not_applicable(world.artifacts, known)

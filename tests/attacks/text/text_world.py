@@ -157,7 +157,7 @@ class TextWorld:
         shape: Any = (LENGTH,)
         return Knowledge(
             classes=CLASSES,
-            image_shape=shape,
+            shape=shape,
             architecture=KnownArchitecture(lambda: make_net(**self._net), self.data),
             auxiliary=self.auxiliary,
             training={"lr": self._rate, "local_epochs": 1.0, "batch_size": 8.0},

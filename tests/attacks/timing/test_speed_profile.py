@@ -67,7 +67,7 @@ def test_without_a_clock_frozen_layers_order_the_devices_and_nothing_else_does()
     world = Timed(frozen=(0, 3))
     slow = [a for a in world.artifacts if a.kind == Kind.FROZEN_COUNT]
     slow = [a for a in slow if (a.round == 0) == (world.capability(a.sender.index or 0) > 1.5)]
-    claim = SpeedProfile().run(slow, Knowledge(classes=2, image_shape=(1, 8, 8)), RNG)
+    claim = SpeedProfile().run(slow, Knowledge(classes=2, shape=(1, 8, 8)), RNG)
     [order] = SpeedProfile().measure(claim, world, RNG)  # type: ignore[arg-type]
     assert order.measure == "speed_rank" and order.value > 0.7
     reason = SpeedProfile().not_applicable([], world.knowledge)

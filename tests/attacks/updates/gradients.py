@@ -83,7 +83,7 @@ class Planted(World):
     def knowledge(self) -> Knowledge:  # type: ignore[override]
         return Knowledge(
             classes=CLASSES,
-            image_shape=SHAPE,
+            shape=SHAPE,
             architecture=Architecture(),
             training={"lr": RATE, "local_epochs": 3.0, "batch_size": 20.0},
         )

@@ -47,11 +47,7 @@ class Updates:
     @property
     def knowledge(self) -> Knowledge:
         return Knowledge(
-            classes=CLASSES,
-            image_shape=SHAPE,
-            architecture=Architecture(),
-            auxiliary=self.auxiliary,
-            training=TRAINING,
+            classes=CLASSES, shape=SHAPE, architecture=Architecture(), auxiliary=self.auxiliary, training=TRAINING
         )
 
     # the Truth protocol

@@ -136,5 +136,5 @@ def test_who_uploads_hands_nothing_to_a_client() -> None:
     run, _ = ran()
     uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
     attack = RelayedModel(RelayedModel.Config())
-    known = Knowledge(classes=10, image_shape=(1, 8, 8))
+    known = Knowledge(classes=10, shape=(1, 8, 8))
     assert "handed a model to another" in attack.not_applicable(uploads, known)
