@@ -223,8 +223,9 @@ def squared_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "
 
 def distance_to_multiple(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":
     """Squared distance to the nearest multiple of the target, of whose length nothing is known."""
-    products = sum((a * b).sum() for a, b in zip(found, target, strict=True))
-    factor = (
-        products / sum((b * b).sum() for b in target)
-    ).detach()  # the nearest: it moves nothing at first order
+    import torch
+
+    along = torch.stack([(a * b).sum() for a, b in zip(found, target, strict=True)]).sum()
+    length = torch.stack([b.square().sum() for b in target]).sum()
+    factor = (along / length).detach()  # the nearest: moving it changes nothing at first order
     return squared_distance(found, [factor * b for b in target])
