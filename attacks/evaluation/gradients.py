@@ -225,7 +225,7 @@ def distance_to_multiple(found: "Sequence[Tensor]", target: "Sequence[Tensor]") 
     """Squared distance to the nearest multiple of the target, of whose length nothing is known."""
     import torch
 
-    products = torch.stack([(a * b).sum() for a, b in zip(found, target, strict=True)]).sum()
-    lengths = torch.stack([(b * b).sum() for b in target]).sum()
-    factor = (products / lengths).detach()  # the nearest: it moves nothing at first order
+    along = torch.stack([(a * b).sum() for a, b in zip(found, target, strict=True)]).sum()
+    length = torch.stack([b.square().sum() for b in target]).sum()
+    factor = (along / length).detach()  # the nearest: moving it changes nothing at first order
     return squared_distance(found, [factor * b for b in target])

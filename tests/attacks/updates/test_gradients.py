@@ -7,7 +7,14 @@ import pytest
 import torch
 from scipy import spatial
 
-from fedaudit.attacks.evaluation.gradients import Imitation, cosine_distance, labels, squared_distance, updates
+from fedaudit.attacks.evaluation.gradients import (
+    Imitation,
+    cosine_distance,
+    distance_to_multiple,
+    labels,
+    squared_distance,
+    updates,
+)
 from fedaudit.attacks.evaluation.sources import uploads
 from fedaudit.attacks.updates.inverting_gradients import roughness
 from fedaudit.fl.kinds import Kind
@@ -93,6 +100,8 @@ def test_cosine_and_squared_distance_by_hand() -> None:
     assert float(cosine_distance(a, a)) == pytest.approx(0, abs=1e-6)
     assert float(cosine_distance(a, b)) == 1
     assert float(squared_distance(a, b)) == 50
+    assert float(distance_to_multiple([3 * v for v in a], a)) == 0
+    assert float(distance_to_multiple(a, b)) == float(squared_distance(a, [0 * v for v in b]))  # at right angles
 
 
 def test_a_client_that_says_the_same_twice_is_read_where_it_says_it_with_less_noise() -> None:
