@@ -6,7 +6,7 @@ The attack, its controls and its measures are those of an audit; nothing is a se
 import html
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from fedaudit.attacks.attack import Attack, Card
+from fedaudit.attacks.attack import MODALITIES, Attack, Card
+from fedaudit.attacks.evaluation.model_membership import ModelMembership
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, record_messages
@@ -129,6 +130,8 @@ def attack(
         'auc'
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
+    if isinstance(chosen, ModelMembership):  # it asks for outputs alone, whatever went in
+        chosen.card = replace(chosen.card, modality=MODALITIES)
     if members is not None and not isinstance(members, Mapping):
         members = {"client-0": members}
     numbers = _number_clients(messages or {}, members or {})

@@ -37,7 +37,7 @@ CARD = Card(
     aids=(Kind.NUM_STEPS,),
     control="memorised",
     rounds="all",
-    modality=frozenset({"image", "text", "table"}),
+    modality=frozenset({"image", "text"}),
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
     does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "
