@@ -27,7 +27,7 @@ from fedaudit.fl.runtime.records import check_types
 from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
-MOST_LISTED = 40  # names in a hint
+MOST_LISTED, MOST_FOLDERS = 40, 3  # names in a hint, folders in a sentence
 LIKE = 0.75  # how like two names are of which one is the other misspelt: crad and card
 
 
@@ -140,13 +140,13 @@ def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
     """
     modules = _find_modules(packages)
     if name not in modules:
-        folders = [_locate_file(p).removesuffix(".py") for p in packages]
-        shelf = folders[0].partition("/")[0] if len(folders) > 1 else folders[0]
+        shelf = " or ".join(_locate_file(p).removesuffix(".py") + "/" for p in packages)
+        shelf = shelf if len(packages) <= MOST_FOLDERS else f"{shelf.partition('/')[0]}/"  # attacks/
         every = f"known: {', '.join(sorted(modules))}"
         if len(modules) > MOST_LISTED:
-            every = f"`fedaudit tools list {shelf.rpartition('/')[2]}` lists what there is"
+            every = f"`fedaudit tools list {shelf.strip('/').rpartition('/')[2]}` lists what there is"
         hint = suggest_name(name, modules, every)
-        raise UserError(f"{where}: no {name!r} in {shelf}/".removeprefix(": "), hint=hint, key=where)
+        raise UserError(f"{where}: no {name!r} in {shelf}".removeprefix(": "), hint=hint, key=where)
     return modules[name]
 
 

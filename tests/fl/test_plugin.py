@@ -67,11 +67,14 @@ def test_a_near_miss_names_the_nearest() -> None:
     assert str(error.value) == "no 'fedagv' in fl/methods/\n  hint: did you mean 'fedavg'?"
 
 
-def test_a_far_miss_lists_what_there_is() -> None:
+def test_a_far_miss_lists_what_there_is_or_names_the_command_that_does() -> None:
+    with pytest.raises(UserError) as error:
+        plugin.load("fedaudit.fl.availability", "zzzzzz", Availability)
+    known = ", ".join(plugin.names("fedaudit.fl.availability"))
+    assert error.value.hint == f"known: {known}" and "uniform" in known
     with pytest.raises(UserError) as error:
         plugin.load("fedaudit.fl.methods", "zzzzzz", Method)
-    known = ", ".join(plugin.names("fedaudit.fl.methods"))
-    assert error.value.hint == f"known: {known}" and "fedavg" in known
+    assert error.value.hint == "`fedaudit tools list methods` lists what there is"
 
 
 def test_several_folders_are_searched_and_named() -> None:
