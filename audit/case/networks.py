@@ -110,7 +110,7 @@ def require_outputs(logits: int, classes: int, task: Task, where: str = "") -> N
     """Raise UserError where a network has no logit for some of the classes, or other outputs than are wanted."""
     if not (task.has_classes or task.by_place) and logits != classes:
         raise UserError(
-            f"the network gives {logits} numbers an example, and {task!r} wants {classes}: {task.words}",
+            f"the network gives {logits} numbers an example, and labels of {task!r} want {classes}: {task.words}",
             hint=f"end it with nn.Linear(..., {classes})",
             key=where,
         )

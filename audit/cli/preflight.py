@@ -29,6 +29,7 @@ from fedaudit.audit.verdict.people import LEAST_HELD_OUT
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Lacking
 from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, hide_unused
 from fedaudit.fl.runtime.sharing import sharing
@@ -135,7 +136,8 @@ class Forecast:
                 f"ready is out of reach by attacks, since {many} will have no upper limit{panel}; where none is "
                 "left out, a verified epsilon or messages that depend on nobody's examples may stand in"
             )
-        yield from describe_held_out(self._case.examples, self._case.data.train)
+        data = self._case.data
+        yield from describe_held_out(self._case.examples, data.train, data.group(data.train))
 
     def _describe_runs(self, time: str) -> Iterator[str]:
         """How long training takes, and what else is run, whose attacks take about this time each."""
@@ -192,7 +194,7 @@ class Forecast:
         return further
 
 
-def describe_held_out(examples: Examples, train: Arrays) -> Iterator[str]:
+def describe_held_out(examples: Examples, train: Arrays, groups: Index) -> Iterator[str]:
     """What is wrong with the people of whom luck is learned, a sentence each; nothing where nothing is."""
     is_owned, unseen = train.owner is not None, examples.unseen
     holding = {k: rows for k, rows in examples.parts.items() if len(rows)}
@@ -212,8 +214,8 @@ def describe_held_out(examples: Examples, train: Arrays) -> Iterator[str]:
             f"at {fmt.plural(few, 'client')} fewer than {FEWEST} own people are held out, so that nobody is "
             f"tested there (setting {setting})"
         )
-    each = np.bincount(train.y[examples.reference], minlength=int(train.y.max(initial=0)) + 1)
-    if few := sum(bool((each[train.y[rows]] < FEWEST).any()) for k, rows in holding.items() if k not in own):
+    each = np.bincount(groups[examples.reference], minlength=int(groups.max(initial=0)) + 1)
+    if few := sum(bool((each[groups[rows]] < FEWEST).any()) for k, rows in holding.items() if k not in own):
         yield (
             f"at {fmt.plural(few, 'client')} some class has fewer than {FEWEST} held-out people "
             "(setting federation.holdout.reference)"

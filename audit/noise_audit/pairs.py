@@ -164,7 +164,7 @@ class Pairs:
         A release of one client depends on its own examples, so that all clients are tried at once; whether it
         does is asked of one client that holds more than all others, and fewer.
         """
-        rows, labels = {k: self.parts[k] for k in self.members}, self.data.train.y
+        rows, labels = {k: self.parts[k] for k in self.members}, self.data.group(self.data.train)
         for start in range(0, STEPS, len(self.members)):
             left_out = {k: start + number for number, k in enumerate(self.members)}
             first, second = (

@@ -116,4 +116,5 @@ PARTS = {0: np.arange(300, 340), 1: np.arange(340, 380), 2: np.arange(380, 380)}
     ids=["pooled", "other owners", "few of one client", "few of one class"],
 )
 def test_plan_says_what_is_wrong_with_held_out_people(owned: bool, examples: Examples, said: list[str]) -> None:
-    assert list(describe_held_out(examples, make_train(owned=owned))) == said
+    train = make_train(owned=owned)
+    assert list(describe_held_out(examples, train, train.y)) == said

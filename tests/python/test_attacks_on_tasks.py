@@ -120,7 +120,7 @@ def test_times_and_events_are_said_since_they_may_be_two_numbers() -> None:
 def test_a_model_of_other_outputs_than_the_task_wants_is_refused() -> None:
     members, others = deal("regression")
     net = nn.Linear(10, 3)
-    with pytest.raises(UserError, match="gives 3 numbers an example, and regression wants 1: a number"):
+    with pytest.raises(UserError, match="gives 3 numbers an example, and labels of regression want 1: a number"):
         fa.attack("loss_threshold", model=net, members=members, nonmembers=others)
 
 

@@ -1012,7 +1012,7 @@ DATA: dict[str, Brought] = {
     "one-hot labels": Brought(data=with_y(lambda y: np.eye(10)[y]), file=either(*LABELS), attack=either(*LABELS)),
     "several labels": Brought(
         data=with_y(lambda y: np.stack([y % 2, y > 4, y % 3 > 0], 1).astype(np.int64)),
-        file=refused(*LABELS),
+        file=RUNS,
         attack=refused(*LABELS),
     ),
     "labels of 32 bits": Brought(data=with_y(lambda y: y.astype(np.int32)), file=RUNS, attack=RUNS),
@@ -1021,9 +1021,7 @@ DATA: dict[str, Brought] = {
         data=with_y(lambda y: y.astype(np.float32)), file=either(*LABELS, "regression"), attack=either(*LABELS)
     ),
     "yes and no": Brought(data=with_y(lambda y: y > 4), file=either(*LABELS), attack=either(*LABELS)),
-    "real numbers": Brought(
-        data=with_y(lambda y: y + 0.5), file=refused("regression", *LABELS), attack=refused("regression", *LABELS)
-    ),
+    "real numbers": Brought(data=with_y(lambda y: y + 0.5), file=RUNS, attack=refused("regression", *LABELS)),
     "one class": Brought(data=with_y(lambda y: 0 * y + 3), file=None, attack=RUNS),
     "a class of one example": Brought(
         data=with_y(lambda y: np.where(np.arange(len(y)) == 0, 9, y % 9)), file=RUNS, attack=RUNS

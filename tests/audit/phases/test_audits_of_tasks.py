@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config
@@ -65,7 +67,7 @@ def test_membership_is_asked_by_the_tasks_own_loss_and_classes_are_not(tmp_path:
 @pytest.mark.parametrize("task", MODELS)
 def test_every_task_is_audited_by_whatever_applies_and_nothing_fails(task: str, tmp_path: Path) -> None:
     run = RunDir.create(tmp_path / "run")
-    config = configure(tmp_path, task, attacks=None)
+    config = configure(tmp_path, task, attacks="auto")
     execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
     files = [json.loads(p.read_text()) for p in run.evidence.glob("0*.json")]
     assert {f["name"] for f in files if f["status"] == "failed"} == set()
@@ -92,3 +94,17 @@ def test_record_level_privacy_of_a_survival_is_refused_before_a_round(tmp_path: 
     config = configure(tmp_path, "survival", protections=private)
     with pytest.raises(UserError, match="the loss of survival is no sum over examples"):
         execute(run, config, ["simulate"], lambda *_: None, skip_finished=True)
+
+
+@pytest.mark.parametrize("task", MODELS)
+def test_the_plan_of_every_task_says_what_will_be_tried(task: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    data = write_data(tmp_path / "data.npz", task)
+    declared = ", task: survival" if task == "survival" else ""
+    config.write_text(
+        f"federation: {{dataset: {{name: npz, path: {data}{declared}}}, clients: 3, model: {MODELS[task]}}}\n"
+        "method: {name: fedavg, rounds: 1}\n"
+    )
+    said = CliRunner().invoke(app, ["plan", str(config)])
+    assert said.exit_code == 0, said.output
+    assert "loss_threshold" in said.output and "needs a class for each example" in said.output
