@@ -169,7 +169,7 @@ def prepare_network(net: Any, x: NDArray[np.float32], width: int, task: Task) ->
         )
     if not net.state_dict():
         raise UserError("the model has no weights", hint="pass a network that was trained")
-    made, given = copy.deepcopy(net).float().cpu(), torch.from_numpy(x)
+    made, given = _copy(net).float().cpu(), torch.from_numpy(x)
     if not task.by_place:
         made.register_forward_hook(partial(_give_logits, width, task.has_classes))
     try:
@@ -184,6 +184,16 @@ def prepare_network(net: Any, x: NDArray[np.float32], width: int, task: Task) ->
             f"[N, classes]{'; of images of one channel x[:, None]' if x.ndim == 3 else ''}",
         ) from error
     return made, found
+
+
+def _copy(net: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(net)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(
+            f"the model cannot be copied: {quote_error(error)}",
+            hint="copy.deepcopy(model) has to work, as with layers of torch.nn.utils.parametrizations",
+        ) from error
 
 
 def _give_logits(width: int, are_classes: bool, _: nn.Module, inputs: tuple[Any, ...], given: Any) -> Tensor:

@@ -120,7 +120,9 @@ class RunDir:
         """Copy a module or a package into the folder, which stays whole when it moves."""
         if not whole.is_relative_to(self.path.resolve()):
             for path in foreign.list_code_files(whole):
-                self.write(self.path / path.relative_to(whole.parent), path.read_bytes())
+                kept, code = self.path / path.relative_to(whole.parent), path.read_bytes()
+                if not kept.is_file() or kept.read_bytes() != code:
+                    self.write(kept, code)
 
     def inside(self, relative: str | Path) -> Path:
         """A path in the folder; raises UserError for one that leads outside, by .. or by a link."""

@@ -257,14 +257,26 @@ def refuse_impossible(
             )
 
 
-def refuse_fruitless(lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None) -> None:
-    """Raises UserError where nobody learns anything, or a listed attack needs what no example gives."""
+def refuse_fruitless(
+    lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None, counted: Mapping[str, object]
+) -> None:
+    """Raises UserError where nobody learns anything, or what is asked for needs what no example gives.
+
+    `counted` are the keys that count lost answers, with what the config has there.
+    """
     if not lr:
         raise UserError(
             "method.lr is 0: nobody would learn anything, and so nobody leak anything",
             hint="give a step size, such as 0.01",
             key="method.lr",
         )
+    for name, asked in counted.items():
+        if asked is not None and not {"classes", "next tokens"} & set(gives):
+            raise UserError(
+                f"{name}: lost answers are counted by class, and the examples have no classes",
+                hint="leave it out; attacks on people need no classes",
+                key=name,
+            )
     for i, spec in enumerate(attacks or ()):
         if reason := catalog.load("attacks", spec.name).card.explain_unfit(gives):
             raise UserError(

@@ -183,7 +183,7 @@ class Config(Group):
         stack: list[tuple[str, Any]] = [(k, v) for k, v in self.model_dump().items() if k not in WORDS]
         while stack:
             key, value = stack.pop(0)
-            if isinstance(value, str) and foreign.NAME.fullmatch(value):
+            if isinstance(value, str) and foreign.is_code(key, value):
                 found.append((key, value))
             elif isinstance(value, Mapping):
                 stack += [(f"{key}.{k}", v) for k, v in value.items()]

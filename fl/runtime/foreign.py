@@ -23,6 +23,7 @@ from typing import Any
 from fedaudit.fl.runtime.errors import UserError, quote_error
 
 NAME = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*):([^\W\d]\w*)")  # module.module:Class
+OF_KIND = re.compile(r"\bkinds?(\[\d+\])?$")  # keys of open kinds, which are written as code is: client:losses
 OURS = __name__.partition(".")[0]
 HEARD = {"socket.connect": "a connection", "subprocess.Popen": "another program", "os.putenv": "the environment"}
 CODE = (".py", ".pyc", ".so", ".pyd")
@@ -52,6 +53,11 @@ class _BesideFinder(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _BesideFinder())
+
+
+def is_code(key: str, value: str) -> bool:
+    """Whether the text at a config's key is module:Class."""
+    return bool(NAME.fullmatch(value)) and not OF_KIND.search(key)
 
 
 def bring(

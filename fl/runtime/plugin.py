@@ -231,16 +231,16 @@ def _check_contract(cls: type[Any], base: type[Any], where: str) -> None:
     """Raise UserError for the first thing that a class derived from `base` has to have, and has not."""
     for owner in (c for c in base.__mro__ if c.__module__.partition(".")[0] == foreign.OURS):
         for name, kind in inspect.get_annotations(owner).items():
-            value, is_class = getattr(cls, name, _MISSING), inspect.isclass(kind)
-            if name in _SET_BY_INIT or hasattr(value, "__get__"):
+            value = getattr(cls, name, _MISSING)
+            is_stated = kind is str or (inspect.isclass(kind) and dataclasses.is_dataclass(kind))
+            if name in _SET_BY_INIT or not is_stated or hasattr(value, "__get__"):
                 continue
-            if is_class and isinstance(value, kind):
+            if isinstance(value, kind):
                 _check_record(cls, name, value, where)
                 continue
-            if value is _MISSING or is_class:
-                text = f"{kind.__name__}(...)" if is_class and kind is not str else '"..."'
-                fault = f"has no {name}" if value is _MISSING else f"has {name} = {value!r:.80}"
-                raise _refuse(cls, fault, f"write {name} = {text} in the class", where)
+            text = '"..."' if kind is str else f"{kind.__name__}(...)"
+            fault = f"has no {name}" if value is _MISSING else f"has {name} = {value!r:.80}"
+            raise _refuse(cls, fault, f"write {name} = {text} in the class", where)
         for name, declared in vars(owner).items():
             wanted, own = (getattr(f, "__func__", f) for f in (declared, getattr(cls, name)))
             if name.startswith("_") or not inspect.isfunction(wanted):
@@ -262,7 +262,7 @@ def _check_record(cls: type[Any], name: str, value: object, where: str) -> None:
             ) from None
 
 
-_SET_BY_INIT = ("config",)
+_SET_BY_INIT = ("config", "head")  # by each instance
 _MISSING: Final = object()
 
 

@@ -199,7 +199,7 @@ def test_other_mistakes_of_a_first_user_end_in_a_sentence(
 
 WORDS = {  # of other tools, and slips: (what a config says, in place of what), a phrase of each line
     "learning rate 0": (("epochs: 1", "epochs: 1, lr: 0"), "method.lr is 0: nobody would learn", "such as 0.01"),
-    "an attack on texts": (("ATTACKS", "[token_set]"), "reads language or text data", "attacks: auto"),
+    "an attack on texts": (("ATTACKS", "[token_set]"), "it needs texts of tokens", "attacks: auto"),
     "secagg as a protection": (("ATTACKS", "[]\nprotections: [secagg]"), "no 'secagg'", "[secure_aggregation]"),
     "secagg as a key": (("clients: 3", "clients: 3, secagg: true"), "federation.secagg", "[secure_aggregation]"),
     "fraction of a method": (("rounds: 1", "rounds: 1, fraction: 0.1"), "method.fraction", "availability"),

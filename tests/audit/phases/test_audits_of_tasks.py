@@ -63,6 +63,13 @@ def test_membership_is_asked_by_the_tasks_own_loss_and_classes_are_not(tmp_path:
             execute(RunDir.create(tmp_path / name), listed, ["simulate"], lambda *_: None, skip_finished=True)
 
 
+@pytest.mark.parametrize("asked", [{"matrix": {"adversaries": ["sign_flip"]}}, {"absence": {}}])
+def test_what_counts_lost_answers_by_class_is_refused_without_classes(asked: Any, tmp_path: Path) -> None:
+    run, config = RunDir.create(tmp_path / "run"), configure(tmp_path, "regression", **asked)
+    with pytest.raises(UserError, match="lost answers are counted by class, and the examples have no classes"):
+        execute(run, config, ["simulate"], lambda *_: None, skip_finished=True)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("task", MODELS)
 def test_every_task_is_audited_by_whatever_applies_and_nothing_fails(task: str, tmp_path: Path) -> None:
@@ -105,6 +112,6 @@ def test_the_plan_of_every_task_says_what_will_be_tried(task: str, tmp_path: Pat
         f"federation: {{dataset: {{name: npz, path: {data}{declared}}}, clients: 3, model: {MODELS[task]}}}\n"
         "method: {name: fedavg, rounds: 1}\n"
     )
-    said = CliRunner().invoke(app, ["plan", str(config)])
+    said = CliRunner().invoke(app, ["plan", str(config), "--all"])
     assert said.exit_code == 0, said.output
     assert "loss_threshold" in said.output and "needs a class for each example" in said.output

@@ -19,7 +19,7 @@ def point(measure: str, n: float, origin: str, value: float, blind: float) -> Ev
         interval=(value - 0.1, value + 0.1),
         trials=40,
         condition={"n": n, "origin": origin},
-        baselines=[Baseline(name="chance", value=blind)],
+        baselines=(Baseline(name="chance", value=blind),),
         control="positive" if origin == WHOLE else "none",
     )
 
