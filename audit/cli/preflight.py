@@ -52,8 +52,8 @@ class Forecast:
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
-            counted = {"matrix": config.matrix, "absence": config.absence}
-            refuse_fruitless(getattr(case.training, "lr", 1), case.data.gives, config.attacks, counted)
+            rate, gives = getattr(case.training, "lr", 1), case.data.gives
+            refuse_fruitless(rate, gives, config.attacks, matrix=config.matrix, absence=config.absence)
             Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic

@@ -11,7 +11,12 @@ from fedaudit.reports.section import Block, Callout, Card, KeyValues, Paragraph,
 from fedaudit.reports.standalone import StandaloneDocument, describe_alone
 
 TITLE = "A mechanism of differential privacy, played"
-WORDS = {Outcome.REFUTED: "Refuted", Outcome.NOTHING: "No counterexample", Outcome.UNTOLD: "Cannot tell"}
+WORDS = {
+    Outcome.REFUTED: "Refuted",
+    Outcome.NOTHING: "No counterexample",
+    Outcome.UNTOLD: "Cannot tell",
+    None: "Note",
+}
 NO_PROOF = (
     "This is no proof that the mechanism is right. It cannot see a fault that is rarer than one call in a "
     "thousand, or that waits for a round, a date or a name; nor whether epsilon is spent elsewhere too."
@@ -28,10 +33,7 @@ class SevenQuestions(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         found = self._found
-        rows = [
-            [f"{a.question}. {QUESTIONS[a.question]}", WORDS[a.outcome] if a.outcome else "Note", a.sentence]
-            for a in found.answers
-        ]
+        rows = [[f"{a.question}. {QUESTIONS[a.question]}", WORDS[a.outcome], a.sentence] for a in found.answers]
         facts = {
             "Claimed": found.promise.describe(),
             "Shown": f"epsilon at least {number(found.by_law)} if the noise has the law that it looks like, "
@@ -70,7 +72,7 @@ def _write_finding(place: int, answer: Answer) -> Finding:
     is_refuted = answer.outcome == Outcome.REFUTED
     return Finding(
         id=f"mechanism-{answer.question}-{place}",
-        title=f"{asked} {WORDS[answer.outcome] if answer.outcome else 'Note'}",
+        title=f"{asked} {WORDS[answer.outcome]}",
         source="accountant",
         method=asked,
         outcome=Looked.FAILED if answer.outcome == Outcome.UNTOLD else Looked.RAN,

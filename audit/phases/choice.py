@@ -258,7 +258,7 @@ def refuse_impossible(
 
 
 def refuse_fruitless(
-    lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None, counted: Mapping[str, object]
+    lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None, **counted: object
 ) -> None:
     """Raises UserError where nobody learns anything, or what is asked for needs what no example gives.
 

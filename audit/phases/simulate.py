@@ -34,8 +34,8 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     with locate_errors(config.file):
         timed = config.federation.is_timed
         refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
-        counted = {"matrix": config.matrix, "absence": config.absence}
-        refuse_fruitless(getattr(case.training, "lr", 1), case.data.gives, config.attacks, counted)
+        rate, gives = getattr(case.training, "lr", 1), case.data.gives
+        refuse_fruitless(rate, gives, config.attacks, matrix=config.matrix, absence=config.absence)
         find_holders(config)  # whose absence would be refused when all has been trained
     if not case.trained_on:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}

@@ -215,9 +215,8 @@ def _describe_gaps(result: AuditResult) -> str:
     if not result.cells:
         return "All of it: no question was asked."
     left = [c for c in result.cells if not c.is_answered]
-    unread = (
-        f"{fmt.describe_unread(result.imported).split(':')[0]}. " if fmt.describe_unread(result.imported) else ""
-    )
+    lost = fmt.describe_unread(result.imported).partition(":")[0]
+    unread = f"{lost}. " if lost else ""
     if not left:
         return (
             f"{unread}Every question was answered. Other attacks, other runs and other clients were not tested."

@@ -27,6 +27,7 @@ from fedaudit.fl.runtime.records import check_types
 from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
+_MISSING: Final = object()
 MOST_LISTED, MOST_FOLDERS = 40, 3  # names in a hint, folders in a sentence
 LIKE = 0.75  # how like two names are of which one is the other misspelt: crad and card
 
@@ -233,7 +234,7 @@ def _check_contract(cls: type[Any], base: type[Any], where: str) -> None:
         for name, kind in inspect.get_annotations(owner).items():
             value = getattr(cls, name, _MISSING)
             is_stated = kind is str or (inspect.isclass(kind) and dataclasses.is_dataclass(kind))
-            if name in _SET_BY_INIT or not is_stated or hasattr(value, "__get__"):
+            if not is_stated or hasattr(value, "__get__"):  # others are set by each instance
                 continue
             if isinstance(value, kind):
                 _check_record(cls, name, value, where)
@@ -260,10 +261,6 @@ def _check_record(cls: type[Any], name: str, value: object, where: str) -> None:
             raise _refuse(
                 cls, f"has a wrong {name}: {error}", f"write another {name} in the class", where
             ) from None
-
-
-_SET_BY_INIT = ("config", "head")  # by each instance
-_MISSING: Final = object()
 
 
 def _refuse(cls: type[Any], fault: str, hint: str, where: str) -> UserError:
