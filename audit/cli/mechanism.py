@@ -10,7 +10,7 @@ from fedaudit.audit.cli.app import reader, say, tools
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from fedaudit.audit.mechanism.player import Update
+    from fedaudit.audit.plays.mechanism import Update
     from fedaudit.reports.renderer import Renderer
 
 

@@ -11,9 +11,9 @@ from fedaudit.audit.claims.claim import Promise as ClaimPromise
 from fedaudit.audit.mechanism.answers import Answer, Neighbours, Outcome, Promise
 from fedaudit.audit.mechanism.game import Game
 from fedaudit.audit.mechanism.law import Law
-from fedaudit.audit.mechanism.player import Filter, Player, Update
 from fedaudit.audit.mechanism.sample import draw_sample
 from fedaudit.audit.mechanism.tape import DENSE, Tape
+from fedaudit.audit.plays.mechanism import Filter, Player, Update
 from fedaudit.fl.ledger import Adjacency
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.format import number

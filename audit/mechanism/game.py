@@ -10,8 +10,8 @@ import numpy as np
 
 from fedaudit.audit.mechanism.answers import Answer, Promise, find_nothing, note, refute
 from fedaudit.audit.mechanism.bounds import bound_below
-from fedaudit.audit.mechanism.player import Crashed, Floats
 from fedaudit.audit.mechanism.tape import DENSE, Tape
+from fedaudit.audit.plays.mechanism import Crashed, Floats
 from fedaudit.reports.format import number
 
 PAIRS = ("3000 clips long", DENSE, "one number", "all equal", "sparse")

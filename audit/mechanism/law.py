@@ -20,9 +20,9 @@ from fedaudit.audit.mechanism.answers import (
     tell_nothing,
 )
 from fedaudit.audit.mechanism.bounds import bound_below
-from fedaudit.audit.mechanism.player import Floats
 from fedaudit.audit.mechanism.sample import CHAIN, Sample
 from fedaudit.audit.mechanism.tape import Tape
+from fedaudit.audit.plays.mechanism import Floats
 from fedaudit.reports.format import number, plural
 
 FOR_LAW = 20_000  # for Kolmogorov's distance

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.audit.mechanism.player import Floats, Player
+from fedaudit.audit.plays.mechanism import Floats, Player
 
 CHAIN = 4  # calls of one filter in a row
 MOST_CALLS, FEWEST_CALLS = 4_000, 64

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.mechanism.answers import Answer, Promise, find_nothing, note, refute, tell_nothing
-from fedaudit.audit.mechanism.player import Crashed, Floats, Player
-from fedaudit.audit.mechanism.seeds import START
 from fedaudit.audit.mechanism.updates import LONG, make_odd, make_updates
+from fedaudit.audit.plays.mechanism import Crashed, Floats, Player
+from fedaudit.audit.plays.sources import START
 from fedaudit.reports.format import number, plural
 
 TOLERANCE = 1e-3  # of a move, relative

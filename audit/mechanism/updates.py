@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedaudit.audit.mechanism.player import Floats, Layout
+from fedaudit.audit.plays.mechanism import Floats, Layout
 
 LENGTHS = (0.2, 0.5, 0.9, 1.0, 1.2, 1.6, 2.2, 3.2, 5.0, 10.0, 30.0, 300.0, 3000.0)  # in clips
 LONG = 30.0

@@ -12,7 +12,6 @@ import torch
 
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.factors import is_of_steps
 from fedaudit.audit.noise_audit.noise_repeats import list_answer_questions
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, build_rows, list_acting
 from fedaudit.audit.noise_audit.noise_tests import (
@@ -22,7 +21,8 @@ from fedaudit.audit.noise_audit.noise_tests import (
     record_tests,
     run_tests,
 )
-from fedaudit.audit.noise_audit.play import (
+from fedaudit.audit.plays.factors import is_of_steps
+from fedaudit.audit.plays.run import (
     FAR,
     NOTHING,
     Messages,
@@ -32,7 +32,7 @@ from fedaudit.audit.noise_audit.play import (
     alternate_signs,
     find_clips,
 )
-from fedaudit.audit.noise_audit.world import CALCULATED, Key, Listener, Probe, copy_payload
+from fedaudit.audit.plays.world import CALCULATED, Key, Listener, Probe, copy_payload
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.noise_audit.world import Neighbour
+from fedaudit.audit.plays.world import Neighbour
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.runtime.streams import Streams

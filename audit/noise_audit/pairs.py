@@ -15,8 +15,6 @@ import numpy as np
 
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.holders import holders
-from fedaudit.audit.noise_audit import factors, play
-from fedaudit.audit.noise_audit.factors import Factor
 from fedaudit.audit.noise_audit.neighbours import (
     Record,
     brighten_record,
@@ -29,7 +27,10 @@ from fedaudit.audit.noise_audit.neighbours import (
     remove_record,
     replace_record,
 )
-from fedaudit.audit.noise_audit.world import SAME, Neighbour, Probe, World
+from fedaudit.audit.plays import factors
+from fedaudit.audit.plays import run as play
+from fedaudit.audit.plays.factors import Factor
+from fedaudit.audit.plays.world import SAME, Neighbour, Probe, World
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH

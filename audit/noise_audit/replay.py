@@ -26,11 +26,11 @@ from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.drawn_noise import NoiseOrigin, find_origin
-from fedaudit.audit.noise_audit.factors import Factor
 from fedaudit.audit.noise_audit.other_lines import find_other_line
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import MOST_OF_A_RUN, PlayLimits, RunPlayer
-from fedaudit.audit.noise_audit.world import (
+from fedaudit.audit.plays.factors import Factor
+from fedaudit.audit.plays.run import MOST_OF_A_RUN, PlayLimits, RunPlayer
+from fedaudit.audit.plays.world import (
     CALCULATED,
     RELATIVE,
     Event,

@@ -20,10 +20,10 @@ from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.hijacker import find_hijacker
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shift_images
+from fedaudit.audit.plays.client import player
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.public_data import list_public_rows

@@ -12,8 +12,8 @@ from fedaudit.audit.case.messages import is_anybody_behind, messages
 from fedaudit.audit.case.messages import kinds as kinds_of
 from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
-from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.truth import KnownTruth, PartialTruth
+from fedaudit.audit.plays.client import player
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind, Summed

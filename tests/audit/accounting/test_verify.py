@@ -17,10 +17,10 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.other_lines import find_other_line
-from fedaudit.audit.noise_audit.play import RunPlayer
 from fedaudit.audit.noise_audit.replay import _refute_ledger, audit_bounds
-from fedaudit.audit.noise_audit.world import Listener, Probe
 from fedaudit.audit.phases import simulate
+from fedaudit.audit.plays.run import RunPlayer
+from fedaudit.audit.plays.world import Listener, Probe
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec

@@ -12,8 +12,8 @@ from fedaudit.attacks.evaluation.sources import Source, prototypes
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.observer.player import ClientPlayer
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
+from fedaudit.audit.plays.client import ClientPlayer
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.simulated import simulated
 

@@ -21,9 +21,9 @@ from fedaudit.audit.mechanism import game
 from fedaudit.audit.mechanism.answers import Outcome, Promise
 from fedaudit.audit.mechanism.bounds import bound_below
 from fedaudit.audit.mechanism.check import MechanismCheck, play_questions
-from fedaudit.audit.mechanism.player import Player
 from fedaudit.audit.mechanism.report import render
-from fedaudit.audit.mechanism.seeds import reach_sources
+from fedaudit.audit.plays.mechanism import Player
+from fedaudit.audit.plays.sources import reach_sources
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.renderers.sarif import Sarif
 from tests.audit.mechanism.right_mechanisms import RIGHT, UNTOLD

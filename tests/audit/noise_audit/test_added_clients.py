@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedaudit.audit.noise_audit.play import Messages
-from fedaudit.audit.noise_audit.world import Listener
+from fedaudit.audit.plays.run import Messages
+from fedaudit.audit.plays.world import Listener
 from fedaudit.fl.method import Method, RoundMethod
 from fedaudit.fl.recording.tap import listening
 from fedaudit.fl.runtime import plugin

@@ -10,8 +10,8 @@ from fedaudit.audit.noise_audit.drawn_noise import audit_noise, draw_noise
 from fedaudit.audit.noise_audit.noise_repeats import compare_answers
 from fedaudit.audit.noise_audit.noise_samples import MessageRow, NoiseSample, build_rows
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests
-from fedaudit.audit.noise_audit.play import RunPlayer
-from fedaudit.audit.noise_audit.world import Listener, Probe
+from fedaudit.audit.plays.run import RunPlayer
+from fedaudit.audit.plays.world import Listener, Probe
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAuditRecord
 from tests.audit.noise_audit.drawn import line_of

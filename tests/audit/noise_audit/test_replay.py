@@ -11,14 +11,16 @@ import torch
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit import play, replay, world
+from fedaudit.audit.noise_audit import replay
 from fedaudit.audit.noise_audit.drawn_noise import NoiseOrigin, draw_noise
 from fedaudit.audit.noise_audit.noise_samples import build_rows
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, RunPlayer
 from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, list_doubts
-from fedaudit.audit.noise_audit.world import SAME, Listener, Probe
 from fedaudit.audit.phases import simulate
+from fedaudit.audit.plays import run as play
+from fedaudit.audit.plays import world
+from fedaudit.audit.plays.run import PlayLimits, RunPlayer
+from fedaudit.audit.plays.world import SAME, Listener, Probe
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.tap import Payload
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check, make_case

@@ -1,4 +1,4 @@
-"""Plays a federation once more, from the first round to the release, by the code that the run used.
+"""Plays a run once more, from the first round to the release, by the code that the run used.
 
 Real neighbours move a correct release by half of what is declared; a message far beyond the clip moves it by all
 of it. Such messages are put in before the protections, relative to what they are a change from, and keep their
@@ -19,16 +19,7 @@ import torch
 
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.world import (
-    CALCULATED,
-    SAME,
-    Diverged,
-    Listener,
-    Neighbour,
-    Probe,
-    World,
-    copy_payload,
-)
+from fedaudit.audit.plays.world import CALCULATED, SAME, Diverged, Listener, Neighbour, Probe, World, copy_payload
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.clients.client import Reply

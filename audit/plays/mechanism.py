@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.mechanism.seeds import hold_clock, reach_sources
+from fedaudit.audit.plays.sources import hold_clock, reach_sources
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_SAID = 100  # letters of what an error says

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.audit.accounting.budget import SEES, is_visible
-from fedaudit.audit.noise_audit.factors import Factor, is_credited, is_of_steps
+from fedaudit.audit.plays.factors import Factor, is_credited, is_of_steps
 from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
