@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.audit.plays.mechanism import Floats, Player
 
 CHAIN = 4  # calls of one filter in a row
-MOST_CALLS, FEWEST_CALLS = 4_000, 64
+MOST_CALLS, FEWEST_CALLS = 4_000, 32
 NUMBERS = 2e8  # in all calls together
 KEPT = 4e6  # of them
 FIRST_SEED = 1000

@@ -100,7 +100,8 @@ class Tape:
     def ask_freshness(self) -> Iterator[Answer]:
         """Whether there is noise, and whether it is new every time."""
         player, row = self.player, self.updates[DENSE]
-        free = [player.play_freely([row, row]) for _ in range(FRESH)]
+        filters = FRESH // 2 if player.given.size > LARGE else FRESH
+        free = [player.play_freely([row, row]) for _ in range(filters)]
         first, second = free[0]
         if all(np.array_equal(a, first) for pair in free for a in pair):
             if not player.play_freely([self.updates[self.base]])[0].any():
@@ -109,17 +110,17 @@ class Tape:
                 why = "on another day others are sent: the seed of the noise is the time"
             else:
                 why = "there is no noise, its seed is fixed, or its seed is made of the update"
-            yield refute(2, f"The same update was sent as the same bytes {2 * FRESH} times; {why}.")
+            yield refute(2, f"The same update was sent as the same bytes {2 * filters} times; {why}.")
         elif all(np.array_equal(a, b) for a, b in free):
             yield refute(2, "Two calls of one filter add the same noise: it is drawn once and kept.")
         elif all(np.array_equal(a, first) and np.array_equal(b, second) for a, b in free):
-            yield refute(2, f"{FRESH} new filters draw the same noise: the seed is fixed when a filter is made.")
+            yield refute(2, f"{filters} new filters draw the same noise: the seed is fixed when a filter is made.")
         else:
-            held = [player.play_freely([row], clock=START)[0] for _ in range(FRESH)]
+            held = [player.play_freely([row], clock=START)[0] for _ in range(filters)]
             if all(np.array_equal(a, held[0]) for a in held):
                 yield refute(2, "While the clock stands still the noise is the same: its seed is the time.")
             else:
-                yield find_nothing(2, f"The noise is new in {2 * FRESH} calls and {FRESH} filters.")
+                yield find_nothing(2, f"The noise is new in {2 * filters} calls and {filters} filters.")
         one, again = (player.play([row, row], 1) for _ in range(2))
         self.coupled = all(map(np.array_equal, one, again))
 
@@ -371,6 +372,8 @@ class Tape:
         p = self.promise
         worst, most = "", 0.0
         later = [self.updates[n] for n in (DENSE, SHORT[-1], self.base) if n in self.updates]
+        if self.player.given.size > LARGE:
+            later = later[:1]
         for name in ("3000 clips long", "0.5 clips long", "another one"):
             if name not in self.updates:
                 continue

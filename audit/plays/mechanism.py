@@ -114,7 +114,7 @@ class Player:
     def _read(self, answer: Update) -> Floats:
         try:
             arrays = {str(name): np.asarray(value) for name, value in answer.items()}
-            row = np.concatenate([a.ravel().astype(np.float64) for a in arrays.values()])
+            row = np.concatenate([a.ravel() for a in arrays.values()], dtype=np.float64, casting="unsafe")
         except (AttributeError, TypeError, ValueError) as error:
             raise Crashed(f"an answer of type {type(answer).__name__}, which is no arrays by name") from error
         layout = Layout({n: a.shape for n, a in arrays.items()}, {n: a.dtype for n, a in arrays.items()})
