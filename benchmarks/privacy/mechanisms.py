@@ -33,6 +33,7 @@ from fedaudit.audit.accounting.accountants._engines import tightest
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.rdp import bound as renyi
+from fedaudit.audit.accounting.accountants.rdp import explain_refusal
 from fedaudit.audit.accounting.budget import towards
 from fedaudit.audit.accounting.child import call
 from fedaudit.audit.accounting.terms import terms
@@ -303,7 +304,7 @@ def _uppers(made: Sequence[Made]) -> list[tuple[float, float]]:
         other = math.inf
         if all(t.mechanism == "gaussian" and t.sampling == "none" for t in counts):
             other = gaussian(math.sqrt(sum(n / t.z**2 for t, n in counts.items())), m.delta)
-        elif all(t.mechanism == "gaussian" and t.sampling == "poisson" for t in counts):
+        elif not explain_refusal(counts):
             other = renyi(counts, m.delta).epsilon
         found.append((upper.epsilon, other))
     return found
