@@ -9,11 +9,13 @@ from fedaudit.audit.accounting.planner import NoiseQuestion, answers
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import SimulatedConfig, load
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.people import bound_by_privacy
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TARGET, DELTA = 8.0, 1e-5
+FOR_CLIENTS = 1.7  # epsilon below which membership is clear by a bound alone
 
 
 def case(name: str) -> SimulatedCase:
@@ -33,12 +35,14 @@ def test_dp_sgd_s_noise_is_the_planner_s_and_meets_its_budget() -> None:
     assert 0.98 * TARGET < spent <= TARGET
 
 
-def test_dp_fedavg_s_noise_is_the_planner_s_and_its_rate_is_credited() -> None:
+def test_dp_fedavg_s_noise_is_the_planner_s_and_clears_membership_by_its_bound() -> None:
     made = case("dp_fedavg")
     law, (protection, *_) = made.participation.sampling(None), made.protections
-    assert (law.sampling, law.rate) == ("poisson", 0.2)  # no round is drawn again
-    least = answers(NoiseQuestion(epsilon=TARGET, rounds=made.training.rounds, rate=law.rate))[1].noise
+    assert law.sampling == "none"
+    least = answers(NoiseQuestion(epsilon=FOR_CLIENTS, rounds=made.training.rounds))[0].noise
     assert least <= protection.config.noise_multiplier < least * 1.002
+    people = sum(map(len, made.population.parts))
+    assert int(people * bound_by_privacy(FOR_CLIENTS, DELTA, 0.01)) <= people * 0.05
 
 
 def test_an_empty_round_is_skipped_where_noise_counts_on_the_draw_and_drawn_again_elsewhere() -> None:

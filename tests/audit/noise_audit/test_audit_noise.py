@@ -55,17 +55,17 @@ def test_correct_noise_of_a_run_passes(kind: str, sender: str, changes: dict[str
     assert record.failure_rate == 0 if is_of_source else 0 < record.failure_rate <= 0.01
 
 
-CONFIGS = {
+LINES = {
     "dp_sgd": {"kind": "local_model", "unit": "record", "coin": EACH, "count": 5, "sample_rate": 0.1},
-    "dp_fedavg": {"kind": "global_model", "sender": "client/*", "sample_rate": 0.2},
+    "sampled clients": {"kind": "global_model", "sender": "client/*", "sample_rate": 0.2},
 }
 
 
-@pytest.mark.parametrize(("name", "rounds", "z"), [("dp_sgd", 20, 0.936), ("dp_fedavg", 60, 1.216)])
+@pytest.mark.parametrize(("name", "rounds", "z"), [("dp_sgd", 20, 0.936), ("sampled clients", 60, 1.216)])
 def test_beside_the_epsilon_of_sampled_noise_stands_what_it_loses_at_least(
     name: str, rounds: int, z: float
 ) -> None:
-    fields = line_of(0, 0).__dict__ | CONFIGS[name] | {"sampling": "poisson", "participation_seen_by": ()}
+    fields = line_of(0, 0).__dict__ | LINES[name] | {"sampling": "poisson", "participation_seen_by": ()}
     fields |= {"noise_std": z, "sensitivity": 1.0, "observers": ("client",)}
     lines = [Release(**(fields | {"round": t})) for t in range(rounds)]
     rng, most = np.random.default_rng(3), find_claim(lines, 1e-5).epsilon
