@@ -114,7 +114,7 @@ class Tape:
         elif all(np.array_equal(a, b) for a, b in free):
             yield refute(2, "Two calls of one filter add the same noise: it is drawn once and kept.")
         elif all(np.array_equal(a, first) and np.array_equal(b, second) for a, b in free):
-            yield refute(2, f"{filters} new filters draw the same noise: the seed is fixed when a filter is made.")
+            yield refute(2, f"{filters} new filters draw the same noise: the seed is fixed as a filter is made.")
         else:
             held = [player.play_freely([row], clock=START)[0] for _ in range(filters)]
             if all(np.array_equal(a, held[0]) for a in held):
