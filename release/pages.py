@@ -223,7 +223,9 @@ def show_kinds() -> str:
         "# Kinds of messages",
         "",
         "Look up what a message holds and what it tells of whom. A method's card lists the kinds it sends; the "
-        "wire refuses others. C is the number of classes, D that of features; c or m of them are listed.",
+        "wire refuses others. C is the number of classes, D that of features; c or m of them are listed. `*` as in "
+        "the model is one array a parameter or buffer, under its name. A kind tells of the finest group of "
+        "examples that an array may be computed over. `fedaudit tools list messages` prints the same list.",
         "",
     ]
     rows = [
@@ -231,10 +233,14 @@ def show_kinds() -> str:
             f"`{k.value}`",
             _plain(k.words),
             ", ".join(f"`{name}` {_plain(shape)}" for name, shape in k.arrays.items()),
+            k.tells.value,
+            k.summed.value,
         )
         for k in Kind
     ]
-    return "\n".join([*lines, *_make_table(("kind", "meaning", "arrays"), rows), ""])
+    return "\n".join(
+        [*lines, *_make_table(("kind", "meaning", "arrays", "tells of", "secure aggregation"), rows), ""]
+    )
 
 
 def _find_groups(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def find_fault(line: str) -> str:
 
 def find_name_fault(command: str, values: dict[str, Any]) -> str:
     """A config or a plugin that a command names has to be there."""
-    if command == "tools list" and values["what"] not in (*catalog.SHELVES, "KIND"):
+    if command == "tools list" and values["what"] not in (*catalog.SHELVES, "messages", "KIND"):
         names = {n for shelf in catalog.SHELVES for n in catalog.names(shelf)}
         return "" if values["what"] in names else f"nothing is called {values['what']}"
     config = str(values.get("config") or "") if command in ("run", "plan", "show", "phase simulate") else ""
