@@ -55,17 +55,17 @@ def section(table: Table, runs: Sequence[Finished]) -> str:
     """The claims of a table as Markdown: a line each with its verdict, what was run, and the commands."""
     claims = table.header.claims
     level = f"{100 * (1 - correct_alpha(ALPHA, len(claims))):.4g} %"
-    head = ("", "claim", "statistic", "rounds", "each seed", f"mean [{level}]", "printed", "verdict")
+    head = ("", "claim", "each seed", f"mean [{level}]", "printed", "verdict")
     lines = [f"### {table.header.title} (`{table.name}`)", ""]
     lines += [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head))]
-    settings: dict[str, list[str]] = {}
+    settings: dict[str, list[int]] = {}
     rows: dict[tuple[str, int], dict[str, None]] = {}
     seeds: dict[tuple[str, int], set[int]] = {}
     for number, claim in enumerate(claims, 1):
         rounds = claim.rounds or table.rounds
         found = differences(claim, runs, rounds)
         lines.append(_line(table, claim, number, rounds, found))
-        settings.setdefault(claim.setting or "The paper's own.", []).append(str(number))
+        settings.setdefault(_describe_setting(table, claim, rounds), []).append(number)
         where = claim.column, rounds
         rows.setdefault(where, {}).update({claim.below: None, claim.above: None})
         seeds.setdefault(where, set()).update(found)
@@ -78,8 +78,26 @@ def section(table: Table, runs: Sequence[Finished]) -> str:
             f"    make paper TABLE={table.name} COLUMN={column} ROWS={','.join(which)} ROUNDS={rounds} "
             f"SEEDS={','.join(map(str, wanted))}"
         )
-    said = (f"* Setting of {', '.join(of)}: {text}" for text, of in settings.items())
+    said = (f"* {_join(of)}: {text}" for text, of in settings.items())
     return "\n".join([*lines, "", *said, ""])
+
+
+def _describe_setting(table: Table, claim: Claim, rounds: int) -> str:
+    """What is compared, after how many rounds, and what is not the paper's."""
+    what = claim.statistic + (f" at equal {claim.equal}" if claim.equal else "")
+    often = f"{rounds} rounds" if rounds == table.rounds else f"{rounds} of {table.rounds} rounds"
+    return f"{what}, {often}. {claim.setting}".strip()
+
+
+def _join(numbers: Sequence[int]) -> str:
+    """Numbers in their order, neighbours as "4-11"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def _line(table: Table, claim: Claim, number: int, rounds: int, found: dict[int, float]) -> str:
@@ -92,8 +110,6 @@ def _line(table: Table, claim: Claim, number: int, rounds: int, found: dict[int,
     cells = (
         str(number),
         f"{claim.says}: {claim.above} minus {claim.below}",
-        claim.statistic + (f" at equal {claim.equal}" if claim.equal else ""),
-        str(rounds) if rounds == table.rounds else f"{rounds} of {table.rounds}",
         ", ".join(f"{v:+.2f}" for v in values) or "not run",
         mean,
         "–" if claim.printed is None else f"{claim.printed:+g}",

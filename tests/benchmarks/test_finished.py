@@ -175,8 +175,9 @@ def test_a_claim_takes_differences_at_the_same_seed(table: Path) -> None:
     best = {(r.row, r.seed): 100 * max(h["accuracy"] for h in r.history) for r in runs}
     text = section(loaded, runs)
     gaps = [best["FedRS", s] - best["FedAvg", s] for s in (7, 8)]
-    assert f"| 2 of 4 | {gaps[0]:+.2f}, {gaps[1]:+.2f} | {sum(gaps) / 2:+.2f} [" in text
+    assert f"| {gaps[0]:+.2f}, {gaps[1]:+.2f} | {sum(gaps) / 2:+.2f} [" in text
     assert "| +3 | **cannot be decided** |" in text
+    assert "* 1: accuracy_best, 2 of 4 rounds." in text
     assert "make paper TABLE=tiny COLUMN=even ROWS=FedAvg,FedRS ROUNDS=2 SEEDS=7,8,9" in text  # one is missing
 
 
