@@ -52,7 +52,10 @@ def verdict(found: Sequence[float], least: float = 0.0, claims: int = 1, is_pape
 
 
 def section(table: Table, runs: Sequence[Finished]) -> str:
-    """The claims of a table as Markdown: a line each with its verdict, what was run, and the commands."""
+    """The claims of a table as Markdown: a line each with its verdict, the commands, and what was compared.
+
+    A difference above 0 is for the claim.
+    """
     claims = table.header.claims
     level = f"{100 * (1 - correct_alpha(ALPHA, len(claims))):.4g} %"
     head = ("", "claim", "each seed", f"mean [{level}]", "printed", "verdict")
@@ -109,7 +112,7 @@ def _line(table: Table, claim: Claim, number: int, rounds: int, found: dict[int,
         mean += f" [{low:+.2f}, {high:+.2f}]"
     cells = (
         str(number),
-        f"{claim.says}: {claim.above} minus {claim.below}",
+        claim.says,
         ", ".join(f"{v:+.2f}" for v in values) or "not run",
         mean,
         "–" if claim.printed is None else f"{claim.printed:+g}",
