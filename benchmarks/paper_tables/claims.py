@@ -58,7 +58,7 @@ def section(table: Table, runs: Sequence[Finished]) -> str:
     """
     claims = table.header.claims
     level = f"{100 * (1 - correct_alpha(ALPHA, len(claims))):.4g} %"
-    head = ("", "claim", "each seed", f"mean [{level}]", "printed", "verdict")
+    head = ("no.", "claim", "each seed", f"mean [{level}]", "printed", "verdict")
     lines = [f"### {table.header.title} (`{table.name}`)", ""]
     lines += [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head))]
     settings: dict[str, list[int]] = {}
