@@ -50,7 +50,7 @@ browser: $(DONE)  ## the HTML report, and the site where it is built, in a headl
 	$(RUN)/python -m pytest -rs tests/reports/test_browser.py tests/test_site.py
 
 # The pages come from our code, the site from mkdocs, whose environment has nothing of ours.
-docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site: site/index.html
+docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site, whose notebooks are run; some minutes: site/index.html
 	$(RUN)/python -m release.pages build/pages
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --clean
 

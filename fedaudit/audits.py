@@ -134,7 +134,7 @@ class Audit:
         sections = [catalog.load("sections", name) for name in catalog.names("sections")]
         front: list[type[Section]] = [s for s in sections if s.card.front]
         page = Html().render(compose(self.result, front)).decode()
-        frame = f'width="100%" height="{PAGE_HEIGHT}" style="border:0"'
+        frame = f'title="Decision page" width="100%" height="{PAGE_HEIGHT}" style="border:0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 The names are those of the papers' shared quantities. Cards name kinds, the wire refuses those that a card does
 not name, and what a kind is stands here and nowhere else: the report's words, the arrays, how secure aggregation
-sums it and whose data it tells of. docs/artifact-format.md holds the same rows; a test compares them.
+sums it and whose data it tells of. `fedaudit tools list messages` prints them.
 
 This file imports nothing of ours and no library, so that cards can be read at no cost.
 """

@@ -3,6 +3,7 @@
 python -m release.pages build/pages
 
 The reference is made from cards, schemas, commands and names as the program has them, so it lists what there is.
+Notebooks are run, so that their pages show what this version gives.
 `make docs` runs this, then mkdocs, which reads the docstrings itself.
 """
 
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from release.notebooks import show_notebook
 
 ROOT = Path(__file__).parents[1]
 # Pages of the repository that are pages of the site too
@@ -45,8 +48,8 @@ TITLES = {"aggregators": "Aggregation rules", "datasets": "Data sets", "renderer
 LINK = re.compile(r"(\]\()((?!https?:|#)[^)\s#]+)(#[^)\s]*)?\)")
 
 
-def write_pages(out: Path) -> None:
-    """The folder is made anew."""
+def write_pages(out: Path, are_cells_run: bool = False) -> None:
+    """The folder is made anew; the cells of notebooks take some minutes where they are run."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(ROOT / "docs", out)
     for source in (ROOT / "docs").rglob("*.md"):
@@ -57,7 +60,7 @@ def write_pages(out: Path) -> None:
         _write(out / page, mend_links(text, ROOT / name, page))
     for notebook in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
         page = f"notebooks/{notebook.stem}.md"
-        _write(out / page, mend_links(show_notebook(notebook), notebook, page))
+        _write(out / page, mend_links(show_notebook(notebook, are_cells_run), notebook, page))
     for page, text in make_reference():
         _write(out / "reference" / page, text)
 
@@ -82,16 +85,6 @@ def mend_links(text: str, source: Path, page: str) -> str:
 
     mended = LINK.sub(mend, text)
     return re.sub(r"\[([^\]]+)\] \((`[^`]+`)\)", lambda m: m[1] if m[1] == m[2] else f"{m[1]} ({m[2]})", mended)
-
-
-def show_notebook(path: Path) -> str:
-    """Its cells, one after the other."""
-    cells = json.loads(path.read_text())["cells"]
-    parts = [
-        "".join(c["source"]) if c["cell_type"] == "markdown" else _fence("".join(c["source"])) for c in cells
-    ]
-    where = path.relative_to(ROOT).as_posix()
-    return "\n\n".join([parts[0], f"The notebook is `{where}`; a test runs its cells.", *parts[1:]]) + "\n"
 
 
 def make_reference() -> Iterator[tuple[str, str]]:
@@ -223,7 +216,9 @@ def show_kinds() -> str:
         "# Kinds of messages",
         "",
         "Look up what a message holds and what it tells of whom. A method's card lists the kinds it sends; the "
-        "wire refuses others. C is the number of classes, D that of features; c or m of them are listed.",
+        "wire refuses others. C is the number of classes, D that of features; c or m of them are listed. `*` as "
+        "in the model is one array a parameter or buffer, under its name. A kind tells of the finest group of "
+        "examples that an array may be computed over. `fedaudit tools list messages` prints the same list.",
         "",
     ]
     rows = [
@@ -231,10 +226,14 @@ def show_kinds() -> str:
             f"`{k.value}`",
             _plain(k.words),
             ", ".join(f"`{name}` {_plain(shape)}" for name, shape in k.arrays.items()),
+            k.tells.value,
+            k.summed.value,
         )
         for k in Kind
     ]
-    return "\n".join([*lines, *_make_table(("kind", "meaning", "arrays"), rows), ""])
+    return "\n".join(
+        [*lines, *_make_table(("kind", "meaning", "arrays", "tells of", "secure aggregation"), rows), ""]
+    )
 
 
 def _find_groups(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,14 +302,10 @@ def _title(shelf: str) -> str:
     return TITLES.get(shelf, shelf.capitalize())
 
 
-def _fence(code: str) -> str:
-    return f"```python\n{code}\n```"
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    write_pages(Path(sys.argv[1]), are_cells_run=True)

@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import yaml
 import fedaudit as fa
 from fedaudit.audit.phases.load import find_config, make_config
 from fedaudit.audit.settings import catalog
-from release import pages
+from release import notebooks, pages
 from tests.test_house import ROOT
 
 SKILL = ROOT / "SKILL.md"
@@ -86,7 +87,7 @@ def find_fault(line: str) -> str:
 
 def find_name_fault(command: str, values: dict[str, Any]) -> str:
     """A config or a plugin that a command names has to be there."""
-    if command == "tools list" and values["what"] not in (*catalog.SHELVES, "KIND"):
+    if command == "tools list" and values["what"] not in (*catalog.SHELVES, "messages", "KIND"):
         names = {n for shelf in catalog.SHELVES for n in catalog.names(shelf)}
         return "" if values["what"] in names else f"nothing is called {values['what']}"
     config = str(values.get("config") or "") if command in ("run", "plan", "show", "phase simulate") else ""
@@ -231,6 +232,36 @@ def test_the_cells_of_a_notebook_run_in_order(
             if isinstance(last, ast.Expr):
                 shown = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
                 assert getattr(shown, "_repr_html_", shown.__repr__ if shown is not None else lambda: "-")()
+
+
+def write_notebook(path: Path, *cells: str) -> Path:
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": [cell]} for cell in cells]}))
+    return path
+
+
+def test_the_site_shows_what_cells_print_and_end_with(tmp_path: Path) -> None:
+    drawn = 'class Drawn:\n    def _repr_html_(self):\n        return "<h4>Title</h4>\\n\\n<i>x</i>"\n\n\nDrawn()'
+    where = "import tempfile\n\nprint('a\\nb <')\ntempfile.mkdtemp()"
+    silent, printed, html = notebooks.run_apart(write_notebook(tmp_path / "n.ipynb", "x = 1", where, drawn))
+    assert silent == [] and len(printed) == 2
+    assert 'aria-label="Cell 2, output 1"><pre>a&#10;b &lt;</pre></div>' in printed[0]
+    assert re.search(
+        r"<pre>&#x27;/tmp/tmp\w+&#x27;</pre>", printed[1]
+    )  # below a folder that is named after no run
+    assert html == [
+        '<div class="output" tabindex="0" role="region" aria-label="Cell 3, output 1">'
+        "<p><strong>Title</strong></p>  <i>x</i></div>"
+    ]
+
+
+def test_a_cell_that_fails_ends_the_build_of_the_site(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        notebooks.run_apart(write_notebook(tmp_path / "n.ipynb", "x = 1", "y"))
+
+
+def test_a_notebook_that_is_not_run_shows_no_outputs() -> None:
+    page = notebooks.show_notebook(NOTEBOOKS[0], are_cells_run=False)
+    assert page.startswith("# A first audit") and "```python\n" in page and 'class="output"' not in page
 
 
 def test_code_that_names_nothing_is_seen() -> None:

@@ -14,7 +14,10 @@ import pytest
 from tests.test_house import ROOT
 
 TOOLS = Path(os.environ.get("BROWSER_TOOLS", ".browser")).resolve()
-PAGES = ("index", "start", "own-federation", "reference/attacks", "reference/python", "gallery")
+PAGES = (
+    *("index", "start", "own-federation", "attacks", "reference/attacks", "reference/python", "gallery"),
+    *("notebooks/1-first-audit", "notebooks/3-inversion"),
+)
 
 pytestmark = [
     pytest.mark.nightly,

@@ -9,8 +9,10 @@ from functools import partial
 
 from fedaudit.audit.cli.app import say
 from fedaudit.audit.settings.index import Entry, entries
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 
+MESSAGES = "messages"  # the one shelf that holds no plugins
 WIDEST = 100  # longer lines are hard to read
 GAP = 2  # between two columns
 MARGIN = 26  # of names; a longer one stands on a line of its own
@@ -19,7 +21,25 @@ MARGIN = 26  # of names; a longer one stands on a line of its own
 def _import_entries(kind: str) -> list[Entry]:
     from fedaudit.audit.settings import catalog
 
-    return catalog.entries(kind)
+    return _list_messages() if kind == MESSAGES else catalog.entries(kind)
+
+
+def _list_messages() -> list[Entry]:
+    """What messages may contain: their arrays, whose data they are computed over, what a sum of them is."""
+    return [
+        Entry(
+            name=k.value,
+            title="",
+            source="",
+            text=k.words,
+            more={
+                "arrays": ", ".join(f"{name} {shape}" for name, shape in k.arrays.items()),
+                "tells of": k.tells.value,
+                "under secure aggregation": k.summed.value,
+            },
+        )
+        for k in Kind
+    ]
 
 
 def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
@@ -37,7 +57,7 @@ def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
         return found, True
     names = [*kinds, *(e.name for k in kinds for e in known[k])]
     hint = suggest_name(what, names, f"kinds: {', '.join(kinds)}")
-    raise UserError(f"{what!r} is neither a kind nor the name of a plugin", hint=hint)
+    raise UserError(f"{what!r} is neither a kind nor the name of a plugin or message", hint=hint)
 
 
 def show(found: Sequence[Entry], whole: bool = False) -> None:

@@ -29,6 +29,7 @@ class PluginKind(StrEnum):
     ACCOUNTANTS = "accountants"
     SECTIONS = "sections"
     RENDERERS = "renderers"
+    MESSAGES = "messages"
 
 
 class Hook(StrEnum):
@@ -42,9 +43,9 @@ class Hook(StrEnum):
 
 @partial(command, tools)
 def list_(
-    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(PluginKind)}), or the name of one plugin")],
+    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(PluginKind)}), or the name of one")],
 ) -> None:
-    """Print the plugins of a kind, or one of them."""
+    """Print the plugins of a kind, the kinds of messages, or one of them."""
     from fedaudit.audit.cli.cards import cards_of, show
 
     show(*cards_of(what, list(PluginKind)))

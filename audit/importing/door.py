@@ -92,7 +92,7 @@ class Door:
             if problem := explain_misfit(kind, _shapes_of(settled, kind)):
                 raise UserError(
                     f"{line['message']}: {kind} {problem}",
-                    hint="docs/artifact-format.md has the arrays of each kind",
+                    hint="`fedaudit tools list messages` prints the arrays of each kind",
                 )
         return settled
 
@@ -106,7 +106,7 @@ class Door:
             raise UserError(
                 f"{message}: {unknown[0]!r:.60} is no kind: one of your own is WHOSE:ROLE, such as "
                 "client:optimizer",
-                hint="docs/artifact-format.md has the kinds",
+                hint="`fedaudit tools list messages` prints the kinds",
             )
         if len(found) > self.arrays:
             raise UserError(f"{message} has {len(found):,} arrays", hint=f"at most {self.arrays:,} in a message")

@@ -51,31 +51,71 @@ def verdict(found: Sequence[float], least: float = 0.0, claims: int = 1, is_pape
     return (REPRODUCED if is_papers else SAME) if low > least else NOT if high <= least else OPEN
 
 
-def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
-    """One claim as Markdown: the sentence, a table with its verdict, and the command."""
-    rounds = claim.rounds or table.rounds
-    found = differences(claim, runs, rounds)
-    values = list(found.values())
+def section(table: Table, runs: Sequence[Finished]) -> str:
+    """The claims of a table as Markdown: a line each with its verdict, the commands, and what was compared.
+
+    A difference above 0 is for the claim.
+    """
+    claims = table.header.claims
+    level = f"{100 * (1 - correct_alpha(ALPHA, len(claims))):.4g} %"
+    head = ("no.", "claim", "each seed", f"mean [{level}]", "printed", "verdict")
+    lines = [f"### {table.header.title} (`{table.name}`)", ""]
+    lines += [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head))]
+    settings: dict[str, list[int]] = {}
+    rows: dict[tuple[str, int], dict[str, None]] = {}
+    seeds: dict[tuple[str, int], set[int]] = {}
+    for number, claim in enumerate(claims, 1):
+        rounds = claim.rounds or table.rounds
+        found = differences(claim, runs, rounds)
+        lines.append(_line(table, claim, number, rounds, found))
+        settings.setdefault(_describe_setting(table, claim, rounds), []).append(number)
+        where = claim.column, rounds
+        rows.setdefault(where, {}).update({claim.below: None, claim.above: None})
+        seeds.setdefault(where, set()).update(found)
+    lines.append("")
+    for (column, rounds), which in rows.items():
+        have = seeds[column, rounds]
+        others = (s for s in itertools.count(7) if s not in have)
+        wanted = [*sorted(have), *itertools.islice(others, max(0, LEAST_SEEDS - len(have)))]
+        lines.append(
+            f"    make paper TABLE={table.name} COLUMN={column} ROWS={','.join(which)} ROUNDS={rounds} "
+            f"SEEDS={','.join(map(str, wanted))}"
+        )
+    said = (f"* {_join(of)}: {text}" for text, of in settings.items())
+    return "\n".join([*lines, "", *said, ""])
+
+
+def _describe_setting(table: Table, claim: Claim, rounds: int) -> str:
+    """What is compared, after how many rounds, and what is not the paper's."""
+    what = claim.statistic + (f" at equal {claim.equal}" if claim.equal else "")
+    often = f"{rounds} rounds" if rounds == table.rounds else f"{rounds} of {table.rounds} rounds"
+    return f"{what}, {often}. {claim.setting}".strip()
+
+
+def _join(numbers: Sequence[int]) -> str:
+    """Numbers in their order, neighbours as "4-11"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _line(table: Table, claim: Claim, number: int, rounds: int, found: dict[int, float]) -> str:
+    claims, values = len(table.header.claims), list(found.values())
     is_papers = rounds == table.rounds and not claim.setting
     mean = "–" if not values else f"{statistics.fmean(values):+.2f}"
     if len(values) > 1:
-        low, high = t_interval(values, correct_alpha(ALPHA, len(table.header.claims)))
+        low, high = t_interval(values, correct_alpha(ALPHA, claims))
         mean += f" [{low:+.2f}, {high:+.2f}]"
-    cells = {
-        "difference": f"{claim.above} minus {claim.below}",
-        "statistic": claim.statistic + (f" at equal {claim.equal}" if claim.equal else ""),
-        "rounds": f"{rounds} of {table.rounds}",
-        "seeds": ", ".join(map(str, found)) or "none",
-        "each seed": ", ".join(f"{v:+.2f}" for v in values) or "–",
-        f"mean [{100 * (1 - correct_alpha(ALPHA, len(table.header.claims))):.4g} %]": mean,
-        "printed": "–" if claim.printed is None else f"{claim.printed:+g}",
-        "verdict": f"**{verdict(values, claim.least, len(table.header.claims), is_papers)}**",
-    }
-    others = (s for s in itertools.count(7) if s not in found)
-    seeds = ",".join(map(str, [*found, *itertools.islice(others, max(0, LEAST_SEEDS - len(found)))]))
-    where = f"TABLE={table.name} COLUMN={claim.column} ROWS={claim.below},{claim.above}"
-    lines = [f"#### {claim.says}", ""]
-    lines += [f"| {' | '.join(line)} |" for line in (cells, ["---"] * len(cells), cells.values())]
-    lines += ["", f"`make paper {where} ROUNDS={rounds} SEEDS={seeds}`", ""]
-    lines += [f"Setting: {claim.setting}", ""] if claim.setting else []
-    return "\n".join(lines)
+    cells = (
+        str(number),
+        claim.says,
+        ", ".join(f"{v:+.2f}" for v in values) or "not run",
+        mean,
+        "–" if claim.printed is None else f"{claim.printed:+g}",
+        f"**{verdict(values, claim.least, claims, is_papers)}**",
+    )
+    return f"| {' | '.join(cells)} |"

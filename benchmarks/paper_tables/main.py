@@ -146,11 +146,8 @@ def verdicts(names: Sequence[str], root: Path = ROOT) -> None:
     from benchmarks.paper_tables.report import collect
 
     for table in map(load_table, names):
-        runs = collect(table, root / table.name).runs
         if table.header.claims:
-            typer.echo(f"### {table.header.title} (`{table.name}`)\n")
-        for claim in table.header.claims:
-            typer.echo(section(table, claim, runs))
+            typer.echo(section(table, collect(table, root / table.name).runs))
 
 
 def _words(text: str) -> list[str]:

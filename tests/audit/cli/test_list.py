@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.cli.cards import card, set_in_columns
+from fedaudit.audit.cli.cards import card, cards_of, set_in_columns
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.index import Entry
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
 
 KINDS = list(catalog.SHELVES)
 
@@ -37,6 +39,21 @@ def test_cards_from_the_index_are_those_from_importing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
     found = index.entries(kind, never)
     assert found == catalog.entries(kind) and [e.name for e in found] == catalog.names(kind)
+
+
+def test_messages_are_listed_with_arrays_whose_data_they_tell_of_and_what_a_sum_is() -> None:
+    found, whole = cards_of("messages", [*KINDS, "messages"])
+    assert [e.name for e in found] == [k.value for k in Kind] and not whole
+    [one], whole = cards_of("proto_counts", [*KINDS, "messages"])
+    assert whole and one.text == "how many examples are behind each prototype: a label histogram"
+    assert one.more == {
+        "kind": "message",
+        "arrays": "classes [c], counts [c]",
+        "tells of": "one client's examples of one class",
+        "under secure aggregation": "added up class by class",
+    }
+    with pytest.raises(UserError, match="nor the name of a plugin or message"):
+        cards_of("proto_count", [*KINDS, "messages"])
 
 
 def imported(arguments: list[str], cache: Path) -> set[str]:
