@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import NEEDS, Kind, Need
 from fedaudit.fl.runtime.plugin import Plugin
@@ -187,6 +188,9 @@ class Knowledge:
     hijacker: "Hijacker | None" = None  # malicious server: where it trained clients' layers for itself
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
     schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
+    columns: Columns | None = (
+        None  # what numbers of a row stand for, where examples are a table and somebody said
+    )
     task: "Task | None" = None  # what is wanted of the network; None: a class
 
     @property

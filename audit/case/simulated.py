@@ -206,7 +206,7 @@ class SimulatedCase:
         devices: Devices = build_plugin("devices", spec, "federation.time_model")
         with fork_rng(devices=[]):  # construction draws weights that nobody uses
             net = self.network.make()
-        return devices.time_model(net, self.data.shape, self.config.federation.clients, self.streams)
+        return devices.time_model(net, self.data.input_shape, self.config.federation.clients, self.streams)
 
     # Who takes part, how the server combines, who works against it ------------------------------
 
