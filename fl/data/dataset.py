@@ -111,7 +111,7 @@ class Data:
         return np.zeros(len(arrays), np.int64) if found is None else found
 
 
-FILES = ("path", "tokenizer")  # settings that name files or folders of the user
+FILES = ("path", "tokenizer", "schema")  # settings that name files or folders of the user
 MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
 
 

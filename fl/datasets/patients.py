@@ -6,7 +6,7 @@ learns something and not everything. It is one of four things, by the task: wher
 (a time, and whether that was seen), or which of five findings there are. The owner of a row is the patient.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ class Patients(Dataset):
 
 
 def _invent(rng: np.random.RandomState, stays: NDArray[np.int64]) -> Numbers:
-    """[rows, 12] of so many stays of each patient, who differ in ward, blood pressure, days and a little weight."""
+    """[rows, 12] of so many stays of each patient, alike but for ward, blood pressure, days and some weight."""
     n, rows = len(stays), int(stays.sum())
     places = {c.name: np.arange(len(c.levels)) for c in COLUMNS if c.levels}
     age = np.clip(np.round(rng.normal(58, 19, n)), 18, 99)
@@ -146,11 +146,11 @@ def _weigh(found: dict[str, Numbers]) -> Numbers:
     return np.asarray(weight + by_ward + smokes - 0.1)
 
 
-def _predict(rng: np.random.RandomState, x: Numbers, task: str) -> NDArray[np.int64] | NDArray[np.float32]:
+def _predict(rng: np.random.RandomState, x: Numbers, task: str) -> NDArray[Any]:
     found = dict(zip(NAMES, x.T, strict=True))
     risk = _weigh(found)
     if task == "regression":
-        return found["days"].astype(np.float32)
+        return np.asarray(found["days"], np.float32)
     if task == "survival":
         returns = np.ceil(rng.exponential(250 * np.exp(-0.8 * risk)))
         leaves = np.ceil(rng.uniform(30, 2 * WATCHED, len(x)))  # moved away, or watching ended
@@ -168,6 +168,6 @@ def _predict(rng: np.random.RandomState, x: Numbers, task: str) -> NDArray[np.in
             ],
             1,
         )
-        return (rng.random_sample(each.shape) < 1 / (1 + np.exp(-each))).astype(np.int64)
+        return np.asarray(rng.random_sample(each.shape) < 1 / (1 + np.exp(-each)), np.int64)
     felt = risk + 0.05 * (found["days"] - 6) + rng.normal(0, 0.6, len(x))
-    return np.digitize(felt, (0.0, 1.0)).astype(np.int64)
+    return np.asarray(np.digitize(felt, (0.0, 1.0)), np.int64)
