@@ -33,6 +33,11 @@ def is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None
 
 
+def order(text: str) -> tuple[bool, float, str]:
+    """What entries are sorted by: numbers by their value, before texts."""
+    return (False, float(text), text) if is_number(text) else (True, 0.0, text)
+
+
 def read_table(path: Path, delimiter: str = ",") -> TableFile:
     """All rows of a file in UTF-8, with or without a mark at its begin; empty lines are left out.
 

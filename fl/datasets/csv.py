@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedaudit.fl.data.columns import Column, Columns, read_columns
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.data.table_file import TableFile, is_number, read_table
+from fedaudit.fl.data.table_file import TableFile, is_number, order, read_table
 from fedaudit.fl.data.table_schema import TableSchema, name_schema, read_schema
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.ranges import ProperShare
@@ -212,7 +212,7 @@ def _read_labels(
 def _number_classes(table: TableFile, schema: TableSchema) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     name = schema.labels[0]
     entries = table.column(name)
-    classes = tuple(map(str, schema.classes)) or tuple(sorted(set(entries), key=_order))
+    classes = tuple(map(str, schema.classes)) or tuple(sorted(set(entries), key=order))
     if len(classes) < 2:
         raise UserError(f"{table.path}: {name} is {classes[0]!r:.60} in all rows", hint="name another label")
     places = {label: i for i, label in enumerate(classes)}
@@ -228,10 +228,6 @@ def _number_classes(table: TableFile, schema: TableSchema) -> tuple[tuple[str, .
             hint="task: regression, where it is a number",
         )
     return classes, np.array([places[entry] for entry in entries], np.int64)
-
-
-def _order(entry: str) -> tuple[bool, float, str]:
-    return (False, float(entry), entry) if is_number(entry) else (True, 0.0, entry)
 
 
 def _read_target(table: TableFile, name: str) -> NDArray[np.float64]:
