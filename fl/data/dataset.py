@@ -38,6 +38,11 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def repeats_owners(self) -> bool:
+        """Whether somebody owns several examples, which then look alike."""
+        return self.owner is not None and len(np.unique(self.owner)) < len(self.owner)
+
     def take(self, index: NDArray[np.int64]) -> "Arrays":
         owner = None if self.owner is None else self.owner[index]
         return Arrays(x=self.x[index], y=self.y[index], owner=owner)
@@ -58,9 +63,7 @@ class Data:
     augment: Literal["none", "crop_flip"] = "none"  # of training batches only
     about: str = ""  # one sentence for the report: what the images are and where they came from
     schema: Tokens | None = None  # what token ids stand for; None: the examples are no text, or nobody said
-    columns: Columns | None = (
-        None  # what numbers of a row stand for; None: the examples are no table, or nobody said
-    )
+    columns: Columns | None = None  # what numbers of a row stand for; None: no table, or nobody said
     task: Task = field(default_factory=Classify)  # what is wanted for an example; its case says so of texts
     canaries: tuple[Canary, ...] = ()  # planted secrets and their controls, for how much a model remembers
 
