@@ -30,30 +30,36 @@ from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord
 
 Progress = Callable[[str, int, int], None]
+ADDED, PLAYED, OF = 10, 80, 100  # of the work of this phase, roughly
 
 
 @keep()
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Bounds from every accountant the config names, and lower bounds by experiment."""
-    progress("account", 0, 3)
+    progress("account", 0, OF)
     releases = read(run.ledger)
     case = open_case(run, config)
     verified = verify(case, releases, manifest(run.artifacts))
     for name, found in compute_accounts(releases, config.accountants, config.delta, verified).items():
         run.write_json(run.evidence / name, found)
-    progress("account", 1, 3)
+    progress("account", ADDED, OF)
     is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
     is_ours, alpha = not config.list_code(), 1 - config.noise_audit.confidence
-    play = partial(audit_bounds, case, releases) if isinstance(case, SimulatedCase) else None
+    say = partial(_report_pairs, progress)
+    play = partial(audit_bounds, case, releases, progress=say) if isinstance(case, SimulatedCase) else None
     checks = check_bounds(play, releases, is_ours=is_ours) if is_played else []
     run.write_json(run.evidence / REPLAY, [asdict(check) for check in checks])
-    progress("account", 2, 3)
+    progress("account", PLAYED, OF)
     test = partial(_test_recorded, run.artifacts, case.protections, releases, config.delta, alpha)
     if isinstance(case, SimulatedCase):
         test = partial(audit_noise, case, releases, config.delta, alpha)
     records = test_noise(test, releases, config.delta, is_ours=is_ours) if is_played else []
     run.write_json(run.evidence / NOISE_AUDITS, [r.model_dump(mode="json") for r in records])
-    progress("account", 3, 3)
+    progress("account", OF, OF)
+
+
+def _report_pairs(progress: Progress, done: int, total: int) -> None:
+    progress("account", ADDED + (PLAYED - ADDED) * done // total, OF)
 
 
 def check_bounds(
