@@ -217,7 +217,7 @@ def show_kinds() -> str:
         "",
         "Look up what a message holds and what it tells of whom. A method's card lists the kinds it sends; the "
         "wire refuses others. C is the number of classes, D that of features; c or m of them are listed. `*` as "
-        "in the model is one array a parameter or buffer, under its name. A kind tells of the finest group of "
+        "in the model is one array a parameter or buffer, under its name. Data of: the finest group of "
         "examples that an array may be computed over. `fedaudit tools list messages` prints the same list.",
         "",
     ]
@@ -232,7 +232,7 @@ def show_kinds() -> str:
         for k in Kind
     ]
     return "\n".join(
-        [*lines, *_make_table(("kind", "meaning", "arrays", "tells of", "secure aggregation"), rows), ""]
+        [*lines, *_make_table(("kind", "meaning", "arrays", "data of", "secure aggregation"), rows), ""]
     )
 
 

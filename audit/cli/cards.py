@@ -34,7 +34,7 @@ def _list_messages() -> list[Entry]:
             text=k.words,
             more={
                 "arrays": ", ".join(f"{name} {shape}" for name, shape in k.arrays.items()),
-                "tells of": k.tells.value,
+                "data of": k.tells.value,
                 "under secure aggregation": k.summed.value,
             },
         )

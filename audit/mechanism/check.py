@@ -34,20 +34,13 @@ QUESTIONS = {
 class MechanismCheck:
     """What was found of one mechanism; a notebook shows it as a table.
 
-    Parameters
-    ----------
-    promise : Promise
-        What is claimed.
-    outcome : Outcome
-        refuted; no counterexample, among `pairs`; or cannot tell. Never that it is right.
-    answers : tuple of Answer
-        By question, each with its sentence and its numbers.
-    verdict : str
-        Of the claim, as `fedaudit dp claims` gives it; "" where no law of the noise is known.
-    pairs, calls : int
-        Pairs of neighbouring updates that were compared, and calls of the mechanism.
-    by_law, by_game : float
-        epsilon at least, if the noise has the law that it looks like; and whatever its law.
+    Attributes:
+        promise: What is claimed.
+        outcome: refuted; no counterexample, among `pairs`; or cannot tell. Never that it is right.
+        answers: By question, each with its sentence and its numbers.
+        verdict: Of the claim, as `fedaudit dp claims` gives it; "" where no law of the noise is known.
+        pairs, calls: Pairs of neighbouring updates that were compared, and calls of the mechanism.
+        by_law, by_game: epsilon at least, if the noise has the law that it looks like; and whatever its law.
     """
 
     promise: Promise

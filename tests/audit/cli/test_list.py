@@ -49,7 +49,7 @@ def test_messages_are_listed_with_arrays_whose_data_they_tell_of_and_what_a_sum_
     assert one.more == {
         "kind": "message",
         "arrays": "classes [c], counts [c]",
-        "tells of": "one client's examples of one class",
+        "data of": "one client's examples of one class",
         "under secure aggregation": "added up class by class",
     }
     with pytest.raises(UserError, match="nor the name of a plugin or message"):
