@@ -182,7 +182,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=says):
             CSV(CSV.Config(path=str(path), schema=str(tmp_path / "rows.yaml"))).load()
     (tmp_path / "rows.csv").write_text(WHOLE)
-    with pytest.raises(UserError, match="no schema .*none.yaml"):
+    with pytest.raises(UserError, match=r"no schema .*none\.yaml"):
         CSV(CSV.Config(path=str(tmp_path / "rows.csv"), schema=str(tmp_path / "none.yaml"))).load()
     with pytest.raises(UserError, match=r"no schema .*rows.schema.yaml"):
         CSV(CSV.Config(path=str(tmp_path / "rows.csv"))).load()
