@@ -10,13 +10,13 @@ A level or a range of clients' rows would be a message of theirs.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.columns import Column, Columns, read_columns
+from fedaudit.fl.data.columns import SCALED_BY, Column, Columns, read_columns
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.data.table_file import TableFile, is_number, order, read_table, require_file
 from fedaudit.fl.data.table_schema import TableSchema, name_schema, read_schema
@@ -45,6 +45,7 @@ class CSV(Dataset):
             description="file that says what its columns are; null: NAME.schema.yaml beside NAME.csv, which "
             "`fedaudit init --data NAME.csv` writes",
         )
+        scaled_by: Literal["public", "clients"] = Field(default="public", description=SCALED_BY)
         test_fraction: ProperShare = Field(
             default=0.2, description="share of the owners, or of the rows, that is held out for testing"
         )
@@ -80,7 +81,7 @@ class CSV(Dataset):
             test=test,
             classes=classes,
             task=task,
-            columns=columns.learn(test.x),
+            columns=columns.scale_by(self.config.scaled_by, test.x),
             about="The rows of a CSV file.",
         )
 
