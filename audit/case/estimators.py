@@ -25,7 +25,7 @@ class Estimator(nn.Module):
         self.register_buffer("is_fitted", torch.ones(1))  # messages of a model hold a number at least
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [n, ...] -> [n, classes], or [n, 1]; such models are given rows, so that other examples are laid out."""
+        """x [n, ...] -> [n, classes], or [n, 1]; such a model is given rows, so that images are laid out."""
         rows = x.detach().cpu().flatten(1).numpy()
         if self._has_classes:
             found = np.log(np.clip(np.asarray(self._fitted.predict_proba(rows), np.float64), LEAST, None))
