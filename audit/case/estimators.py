@@ -25,8 +25,8 @@ class Estimator(nn.Module):
         self.register_buffer("is_fitted", torch.ones(1))  # messages of a model hold a number at least
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [n, F] -> [n, classes], or [n, 1]."""
-        rows = x.detach().cpu().numpy()
+        """x [n, ...] -> [n, classes], or [n, 1]; such a model is given rows, so that images are laid out."""
+        rows = x.detach().cpu().flatten(1).numpy()
         if self._has_classes:
             found = np.log(np.clip(np.asarray(self._fitted.predict_proba(rows), np.float64), LEAST, None))
         else:
