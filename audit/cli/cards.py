@@ -29,11 +29,10 @@ def _list_messages() -> list[Entry]:
     return [
         Entry(
             name=k.value,
-            title="",
+            title=k.words,
             source="",
-            text=k.words,
+            text=", ".join(f"{name} {shape}" for name, shape in k.arrays.items()),
             more={
-                "arrays": ", ".join(f"{name} {shape}" for name, shape in k.arrays.items()),
                 "data of": k.tells.value,
                 "under secure aggregation": k.summed.value,
             },

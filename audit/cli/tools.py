@@ -45,7 +45,7 @@ class Hook(StrEnum):
 def list_(
     what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(PluginKind)}), or the name of one")],
 ) -> None:
-    """Print the plugins of a kind, the kinds of messages, or one of them."""
+    """Print the plugins of a kind, or messages, or one of them."""
     from fedaudit.audit.cli.cards import cards_of, show
 
     show(*cards_of(what, list(PluginKind)))

@@ -574,17 +574,19 @@ def folders(
     return bring
 
 
-def spreadsheet(folder: Path) -> Sequence[Command]:
+def spreadsheet(schema: str) -> Callable[[Path], Sequence[Command]]:
     """Rows with a header, and a schema beside them, as a hospital exports them."""
+    return partial(_export, schema)
+
+
+def _export(schema: str, folder: Path) -> Sequence[Command]:
     lines = [
         "age,sex,lactate,died",
         *(f"{20 + i % 60},{'fm'[i % 2]},{i % 7 or ''},{i % 3 == 0}" for i in range(200)),
     ]
     (folder / "rows.csv").write_text("\n".join(lines))
-    (folder / "schema.json").write_text(
-        '{"age": "integer", "sex": "category", "lactate": "number", "died": "label"}'
-    )
-    given = {"dataset": {"name": "csv", "path": str(folder / "rows.csv"), "schema": str(folder / "schema.json")}}
+    (folder / "schema.yaml").write_text(schema)
+    given = {"dataset": {"name": "csv", "path": str(folder / "rows.csv"), "schema": str(folder / "schema.yaml")}}
     return simulated(federation=SMALL_MLP | given, method=TRAINS, **FEW)(folder)
 
 
@@ -792,7 +794,17 @@ FEDERATIONS: dict[str, World] = {
     "data: folders of classes": World(folders(8, 0, False), IMPORTS),
     "data: folders of classes, 16 bits": World(folders(16, 0, False), IMPORTS),
     "data: folders of classes, named from 1, hidden ones among them": World(folders(8, 1, True), IMPORTS),
-    "data: a CSV with a schema": World(spreadsheet, refused("csv", "dataset", "npz")),
+    "data: a CSV with a schema": World(
+        spreadsheet(
+            "{label: died, columns: {age: {kind: number, unit: years, step: 1}, sex: {kind: category}, "
+            "lactate: {kind: number, missing: true}}}"
+        ),
+        runs(false=("refuted *", "contradicted *", READY)),
+    ),
+    "data: a CSV with somebody's own schema": World(
+        spreadsheet('{"age": "integer", "sex": "category", "lactate": "number", "died": "label"}'),
+        refused("unknown key age", "columns"),
+    ),
     # Its server reads sums of a dozen clients of one picture each before it noises them
     "DP-FedAvg of 1,000 clients": World(
         many(1000), runs(false=("refuted *", "contradicted *", "exposed *.client", "exposed *.public", READY))

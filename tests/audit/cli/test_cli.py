@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.cli.cards import MESSAGES
 from fedaudit.audit.cli.tools import PluginKind
 from fedaudit.audit.settings.catalog import SHELVES
 from tests.audit.tiny import TEXT
@@ -77,7 +78,7 @@ def test_every_kind_of_plugin_can_be_listed(kind: PluginKind) -> None:
 
 
 def test_each_kind_that_can_be_listed_has_a_shelf() -> None:
-    assert [k.value for k in PluginKind] == list(SHELVES)
+    assert [k.value for k in PluginKind] == [*SHELVES, MESSAGES]
 
 
 def test_cards_are_printed() -> None:
