@@ -587,7 +587,8 @@ def _export(schema: str, folder: Path) -> Sequence[Command]:
     (folder / "rows.csv").write_text("\n".join(lines))
     (folder / "schema.yaml").write_text(schema)
     given = {"dataset": {"name": "csv", "path": str(folder / "rows.csv"), "schema": str(folder / "schema.yaml")}}
-    return simulated(federation=SMALL_MLP | given, method=TRAINS, **FEW)(folder)
+    asked = FEW | {"attacks": ["loss_threshold", "label_counts_from_update", "analytic_rows"]}
+    return simulated(federation=SMALL_MLP | given, method=TRAINS, **asked)(folder)
 
 
 SMALL_MLP: dict[str, Any] = {"clients": 4, "model": {"name": "mlp", "hidden": [8]}, "availability": "full"}

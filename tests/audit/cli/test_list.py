@@ -45,10 +45,10 @@ def test_messages_are_listed_with_arrays_whose_data_they_tell_of_and_what_a_sum_
     found, whole = cards_of("messages", [*KINDS, "messages"])
     assert [e.name for e in found] == [k.value for k in Kind] and not whole
     [one], whole = cards_of("proto_counts", [*KINDS, "messages"])
-    assert whole and one.text == "how many examples are behind each prototype: a label histogram"
+    assert whole and one.title == "how many examples are behind each prototype: a label histogram"
+    assert one.text == "classes [c], counts [c]"
     assert one.more == {
         "kind": "message",
-        "arrays": "classes [c], counts [c]",
         "data of": "one client's examples of one class",
         "under secure aggregation": "added up class by class",
     }
