@@ -78,3 +78,15 @@ def test_by_public_rows_nothing_is_sent(tmp_path: Path) -> None:
 def test_secure_aggregation_refuses_it_since_least_and_greatest_have_no_sum(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="feature_stats"):
         run(tmp_path, config("clients", protections=["secure_aggregation"]))
+
+
+def test_a_run_that_goes_on_sends_it_no_second_time(tmp_path: Path) -> None:
+    asked = config("clients", checkpoint_every=1)
+
+    def stop(what: str, done: int, of: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate.run(RunDir(tmp_path), asked, stop)
+    assert len(run(tmp_path, asked)[1]) == 4
