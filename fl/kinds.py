@@ -61,7 +61,6 @@ class Row(NamedTuple):
     tells: Tells
     arrays: dict[str, str]  # name -> shape; "*": any name
     summed: Summed = Summed.NO
-    raw: bool = False  # holds clients' examples as they are
     about: bool = False  # tells how many, of which classes or how well they fit, and passes no example on
     counted: str = ""  # the array of which one example more raises one entry by one
 
@@ -75,7 +74,7 @@ class Kind(StrEnum):
     Besides those named here there are open kinds, WHOSE:ROLE: numbers of any shape with the role that a recorded
     federation gives them and the finest group that they are computed over, such as client:optimizer.
 
-    `str(kind)` is its name; words, tells, arrays, summed, raw, counted and about are those of its Row. In shapes
+    `str(kind)` is its name; words, tells, arrays, summed, counted and about are those of its Row. In shapes
     C is the number of classes, c or m of them or of examples are listed, D is the number of features.
     """
 
@@ -83,7 +82,6 @@ class Kind(StrEnum):
     tells: Tells
     arrays: MappingProxyType[str, str]
     summed: Summed
-    raw: bool
     counted: str
     about: bool
 
@@ -91,7 +89,7 @@ class Kind(StrEnum):
         row = Row(*fields)
         kind = str.__new__(cls, row.name)
         kind._value_, kind.words, kind.tells = row.name, row.words, row.tells
-        kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
+        kind.arrays, kind.summed = MappingProxyType(row.arrays), row.summed
         kind.counted, kind.about = row.counted, row.about
         return kind
 
@@ -105,7 +103,7 @@ class Kind(StrEnum):
         kind._name_ = kind._value_ = str(value)
         kind.words = f"what its operator calls {role.replace('_', ' ')}"
         kind.tells, kind.arrays, kind.summed = Tells[whose.upper()], MappingProxyType(NUMBERS), Summed.NO
-        kind.raw, kind.counted, kind.about = False, "", False
+        kind.counted, kind.about = "", False
         return kind
 
     @property
@@ -297,11 +295,7 @@ class Kind(StrEnum):
         {"images": "[m, channels, H, W]", "labels": "[m, C]"},
     )
     SEED_SAMPLES = Row(  # in [0, 1]
-        "seed_samples",
-        "clients' own examples",
-        Tells.EXAMPLE,
-        {"images": "[m, channels, H, W]", "labels": "[m]"},
-        raw=True,
+        "seed_samples", "clients' own examples", Tells.EXAMPLE, {"images": "[m, channels, H, W]", "labels": "[m]"}
     )
 
     # Split learning: of every batch, both ways

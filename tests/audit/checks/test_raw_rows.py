@@ -8,14 +8,14 @@ from functools import cache
 import numpy as np
 import pytest
 
+from fedaudit.attacks.evaluation.payloads import find_in_payload
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks.raw_samples import RawSamples, count_equal, describe
+from fedaudit.audit.checks.raw_rows import RawRows, describe
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Finding, Severity
@@ -46,11 +46,11 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
 
 
 def check(method: str) -> Sequence[Finding]:
-    return RawSamples().check(open_case(*audited(method)), None).results
+    return RawRows().check(open_case(*audited(method)), None).results
 
 
 def test_every_method_that_sends_examples_is_told_here() -> None:
-    senders = {m for m in catalog.names("methods") if any(k.raw for k in catalog.load("methods", m).card.uplink)}
+    senders = {m for m in catalog.names("methods") if Kind.SEED_SAMPLES in catalog.load("methods", m).card.uplink}
     assert senders == {"data_sharing", "faug"}
 
 
@@ -107,22 +107,13 @@ WAYS: dict[str, dict[str, np.ndarray]] = {
 }
 
 
-def send_samples(payload: dict[str, np.ndarray]) -> Artifact:
-    """A client's examples, as they arrive."""
-    return Artifact(
-        id="0",
-        round=0,
-        channel=Channel.UPLINK,
-        sender=Party.client(0),
-        seen_by=("server",),
-        kind=Kind.SEED_SAMPLES,
-        payload=payload,
-    )
+def count_equal(payload: dict[str, np.ndarray], own: Arrays) -> int:
+    return len({x.record for x in find_in_payload(payload, own.x)})
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> None:
-    sent = send_samples(WAYS[way])
+    sent = WAYS[way]
     others = Arrays(x=RNG.random((20, 3, 8, 8)).astype(np.float32), y=HELD.y)
     assert (count_equal(sent, HELD), count_equal(sent, others)) == (20, 0)
 
@@ -130,5 +121,5 @@ def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> N
 def test_of_few_values_an_example_is_known_by_all_of_them() -> None:
     held = Arrays(x=RNG.random((5, 3)).astype(np.float32), y=np.zeros(5, np.int64))
     other = replace(held, x=held.x + 0.1)
-    sent = send_samples({"images": held.x, "labels": held.y})
+    sent = {"images": held.x, "labels": held.y}
     assert (count_equal(sent, held), count_equal(sent, other)) == (5, 0)
