@@ -6,11 +6,12 @@ such; and numbers of every type in either order of bytes. Nothing is unpickled. 
 opened is named.
 
 A record stands there where a stretch of numbers is the record at any scale, offset and sign, or column by
-column where it is a row of a table or has few values (raw_rows.py); row by row or column by column, turned, reversed, channels last; or written so that the
-numbers do not look like it: in the last bits of numbers, in the signs of zeros, in pieces of a row, or as all
-its values in an order that only its reader knows. It is that record's alone: no other of those looked for fits
-the place nearly as well, but for copies of it (copies.py). Bits and signs must be a whole record, a piece the
-very numbers of a row, an order all values; trained numbers are like none of these by chance.
+column where it is a row of a table or has few values (raw_rows.py); row by row or column by column, turned,
+reversed, channels last; or written so that the numbers do not look like it: in the last bits of numbers, in the
+signs of zeros, in pieces of a row, or as all its values in an order that only its reader knows. It is that
+record's alone: no other of those looked for fits the place nearly as well, but for copies of it (copies.py). Bits
+and signs must be a whole record, a piece the very numbers of a row, an order all values; trained numbers are like
+none of these by chance.
 """
 
 import base64

@@ -39,8 +39,8 @@ from fedaudit.reports.result import Finding, Severity
 MOST_NUMBERS = 20_000_000  # of all clients' messages that are read, the newest first
 TRIED = 20  # rows of a trial, at most
 LIMIT = (
-    "examples in another order of their columns, with noise, in a code, or over several messages, and what can be "
-    "learned from examples that were changed before they were sent"
+    "examples in another order of their columns, with noise, in a code, or over several messages, and what can "
+    "be learned from examples that were changed before they were sent"
 )
 
 
@@ -216,7 +216,8 @@ def describe_few(client: int, limits: Limits) -> str:
     )
     return (
         f"Rows of this table cannot be told from chance alone: by itself a row of client {client} would need "
-        f"{limits.needed:.0f} bits among what it sent, which {fmt.percent(limits.alone)} of its rows have; {together}."
+        f"{limits.needed:.0f} bits among what it sent, which {fmt.percent(limits.alone)} of its rows have; "
+        f"{together}."
     )
 
 
