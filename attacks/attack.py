@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
+from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, RowExhibit, Series, TextExhibit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import NEEDS, Kind, Need
 from fedaudit.fl.runtime.plugin import Plugin
@@ -39,11 +40,10 @@ Size = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """About how long an attack takes: seconds of one core at the sizes of DIGITS
-    (audit/phases/efforts.py), growing with each size named.
+    """About how long an attack takes: seconds of one core at the sizes of DIGITS, growing with each size named.
 
-    A stored model, not a measurement of the machine at hand: the same config plans the same attacks everywhere.
-    An attack that states none has the default.
+    A stored model (audit/phases/efforts.py), not a measurement of the machine at hand: the same config plans the
+    same attacks everywhere. An attack that states none has the default.
     """
 
     seconds: float = 30.0
@@ -178,15 +178,14 @@ class Knowledge:
     public: PublicImages | None = None  # where the method has public data
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
     trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
-    heard: Mapping[int, frozenset[int]] = field(
-        default_factory=dict
-    )  # server: round -> who answered, summed or not
+    heard: Mapping[int, frozenset[int]] = field(default_factory=dict)  # server: round -> who answered
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
     player: "Player | None" = None  # granted with the architecture and images, where clients' code is known
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
     hijacker: "Hijacker | None" = None  # malicious server: where it trained clients' layers for itself
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
     schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
+    columns: Columns | None = None  # what numbers of a row stand for, of a table, where somebody said
     task: "Task | None" = None  # what is wanted of the network; None: a class
 
     @property
@@ -333,6 +332,7 @@ class Unseen(NamedTuple):
 
     images: Images
     whose: str  # empty where they are like the clients', class by class
+    alike_in: str = "classes"  # or "groups" of other labels; empty where these make none
 
     @property
     def is_alike(self) -> bool:
@@ -341,7 +341,8 @@ class Unseen(NamedTuple):
 
     @property
     def words(self) -> str:
-        return ", ".join(filter(None, ("non-members of the same classes", self.whose)))
+        alike = self.alike_in and f" of the same {self.alike_in}"
+        return ", ".join(filter(None, (f"non-members{alike}", self.whose)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,8 +437,8 @@ class Attack(Plugin):
         """Images worth showing; none by default."""
         return []
 
-    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit]:
-        """Texts worth showing; none by default."""
+    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit | RowExhibit]:
+        """Texts or rows worth showing; none by default."""
         return []
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

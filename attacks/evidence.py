@@ -135,6 +135,26 @@ class TextExhibit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowPair:
+    """A client's row of a table beside what was claimed of it, column by column, as a person reads them."""
+
+    name: str  # "client 3, best"
+    columns: tuple[str, ...]
+    original: tuple[str, ...]  # with units
+    claimed: tuple[str, ...]
+    apart: tuple[float, ...]  # of each column, from 0 to 1: by its range, or whether the category is another
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowExhibit:
+    """Rows of a table for the report."""
+
+    title: str
+    caption: str  # says what to see
+    pairs: Sequence[RowPair]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Series:
     """One line or set of points of a figure; an attack's are ROC curves, false against true positives."""
 

@@ -62,9 +62,10 @@ class Document:
 
     @property
     def foot(self) -> str:
-        """What every page is of: the first digits of the audit's digest, and the policy."""
+        """What every page is of: first digits of the audit's digest, the policy, and data that are of nobody."""
         digits = " ".join(self.digest[i : i + 4] for i in range(0, 16, 4))
-        return f"Audit {digits} · {self.policy}"
+        invented = " · invented data, about no person" if self.result.scope.is_invented else ""
+        return f"Audit {digits} · {self.policy}{invented}"
 
     @property
     def policy(self) -> str:

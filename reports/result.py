@@ -15,6 +15,7 @@ from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.decision import DeploymentDecision, Word
+from fedaudit.reports.exhibits import RowTables, Texts
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.imported import ImportRecord, UnverifiedAttack
 from fedaudit.reports.questions import Question, RuleQuestion
@@ -124,31 +125,6 @@ class Gallery(Record):
     alt: str
     columns: list[str] = Field(default_factory=list)
     rows: dict[str, list[str]]
-
-
-class MarkedWord(Record):
-    """A word of a claimed text; it begins with a space where it is not part of the one before."""
-
-    text: str
-    mark: Literal["right", "elsewhere", "wrong", "missed"]
-
-
-class TextLines(Record):
-    """A client's text, and what was claimed of it."""
-
-    name: str
-    original: list[str]
-    claimed: list[MarkedWord]
-
-
-class Texts(Record):
-    """Texts of clients above what an attack claims of them, as words."""
-
-    finding: str  # id of the finding it belongs to
-    title: str
-    caption: str
-    redacted: bool = False  # words stand for what they were: [name], [number], [word]
-    pairs: list[TextLines]
 
 
 class Withheld(Record):
@@ -350,6 +326,8 @@ class AuditScope(Record):
     protections: list[str] = Field(default_factory=list)
     threats: list[Threat] = Field(default_factory=list)
     class_names: list[str] = Field(default_factory=list)
+    has_classes: bool = True  # else `class_names` are those of groups that other labels make
+    is_invented: bool = False  # the data are of nobody; every page says so
     counts: list[list[int]] = Field(default_factory=list)  # [client][class], auditor's knowledge
 
 
@@ -406,6 +384,7 @@ class AuditResult(Record):
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)
     texts: list[Texts] = Field(default_factory=list)
+    rows: list[RowTables] = Field(default_factory=list)
     withheld: list[Withheld] = Field(default_factory=list)
     bounds: list[PrivacyBound] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)

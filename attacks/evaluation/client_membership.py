@@ -32,7 +32,7 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 PLANTED = 4  # images behind a planted message
-AGAINST = "held-out images of the same classes"
+AGAINST = "held-out examples of the same classes"
 Values = NDArray[np.float64]
 Pair = tuple[Values, Values]  # scores of members, and of non-members
 
@@ -43,7 +43,7 @@ CARD = Card(
     aim=Aim.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(),
-    learns="whether a given image was in one client's training data",
+    learns="whether a given example was in one client's training data",
     does_not_show="",
     control="",  # planted in measure()
     remedy="",
@@ -76,9 +76,9 @@ class ClientMembership(Attack):
 
     @settings
     class Config:
-        members: AtLeastOne = Field(default=100, description="images of a client that are judged, at most")
+        members: AtLeastOne = Field(default=100, description="examples of a client that are judged, at most")
         held_out: AtLeastOne = Field(
-            default=400, description="images that nobody trained on, beside all of each client's, at most"
+            default=400, description="examples that nobody trained on, beside all of each client's, at most"
         )
 
     @abstractmethod
@@ -102,9 +102,9 @@ class ClientMembership(Attack):
         asked = self._queries(claim, truth, rng)
         beside = {f"another client's {self.sent}": _pool(asked.blind)} if asked.blind else {}
         found = evidence(_pool(asked.real), beside, others=AGAINST)
-        note = f"the {self.sent} of {PLANTED} held-out images in each client's place"
+        note = f"the {self.sent} of {PLANTED} held-out examples in each client's place"
         found += evidence(_pool(asked.planted), {}, note=note, control="positive", others=AGAINST)[:1]
-        note = "held-out images in the place of members"
+        note = "held-out examples in the place of members"
         return [*found, *evidence(_pool(asked.silent), {}, note=note, control="negative")[:1]]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:

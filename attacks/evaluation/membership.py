@@ -180,7 +180,7 @@ def judge_buckets(
         groups = {"": b.first_clients, blind: b.blind_clients}
         found += b.judge(looks).judge_firsts(b.firsts, b.blind_firsts, blind, groups=groups)
     if silent:
-        note = "images that were never trained on in the place of members"
+        note = "examples that were never trained on in the place of members"
         found += evidence(pool_scores(silent), {}, control="negative", note=note)[:1]
     return found
 

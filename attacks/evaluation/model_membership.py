@@ -39,10 +39,10 @@ CARD = Card(
     control="memorised",
     rounds="all",
     needs=("answers",),
-    learns="whether a given image was trained on: by anybody, from the global model that every "
+    learns="whether a given example was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
-    does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "
-    "in on purpose); an average near chance hides the few images that are exposed",
+    does_not_show="membership to a stronger adversary (other rounds, better shadow models, examples put "
+    "in on purpose); an average near chance hides the few examples that are exposed",
     remedy="train with dp_sgd for a stated epsilon, with fewer epochs and more regularisation; "
     "aggregate uploads securely, so that no single one is seen",
     effort=Effort(seconds=1.2, grows=("network", "clients")),
@@ -65,7 +65,7 @@ class ModelMembership(Attack):
     @settings
     class Config:
         max_clients: AtLeastOne = Field(default=1000, description="uploads to attack, at most")
-        members: AtLeastOne = Field(default=500, description="training images scored for one model, at most")
+        members: AtLeastOne = Field(default=500, description="training examples scored for one model, at most")
         others: AtLeastOne = Field(default=2000, description="non-members scored, at most")
         people: AtLeastOne = Field(
             default=5000, description="people of all clients who are tested, about, drawn at random"

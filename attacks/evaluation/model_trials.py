@@ -195,7 +195,7 @@ def _make_bucket(
     # replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one
     planted, name = is_replay(origin), SHUFFLED if model == GLOBAL else ANOTHER
     if planted:
-        what = "that memorised wrongly labelled images, " if origin in (REPLAYED, UNPROTECTED) else ""
+        what = "that memorised wrongly labelled examples, " if origin in (REPLAYED, UNPROTECTED) else ""
         note = f"{note} {what}made by the auditor"
     return QueryBucket(
         trials=queries,

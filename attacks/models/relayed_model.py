@@ -28,7 +28,7 @@ class RelayedModel(LossThreshold):
         requires=(Kind.RELAY_MODEL,),
         also_reads=(),
         aids=(),
-        learns="whether a given image was among those of the client that handed the model on",
+        learns="whether a given example was among those of the client that handed the model on",
         remedy="average several clients' models before one client sees them; clip and noise what is handed "
         "on with a stated epsilon (noise: {mode: accounted}), or train with dp_sgd",
     )

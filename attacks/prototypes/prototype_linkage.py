@@ -76,14 +76,14 @@ class _Query(NamedTuple):
 class PrototypeLinkage(PrototypeMembership):
     card = replace(
         PrototypeMembership.card,
-        title="Linkage of images to clients by prototypes",
+        title="Linkage of examples to clients by prototypes",
         needs=("numbers", "classes"),
         aim=Aim.LINKAGE,
         # a sum is of no single client
         also_reads=tuple(k for k in PrototypeMembership.card.also_reads if k is not Kind.AGGREGATE),
-        learns="which client owns a given image",
+        learns="which client owns a given example",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
-        "that one of the clients owns the image",
+        "that one of the clients owns the example",
         effort=Effort(seconds=4, grows=("network", "replays", "rounds"), examples=500),
     )
 
@@ -113,7 +113,7 @@ class PrototypeLinkage(PrototypeMembership):
             share = np.repeat([1 / t.clients for t in every], each)
             groups = np.repeat(np.arange(len(every)), each)  # one prototype may be likeliest for every image
             judge = Judge(
-                control="negative", note="an image that was never trained on in the place of the client's"
+                control="negative", note="an example that was never trained on in the place of the client's"
             )
             found.append(
                 judge.state(

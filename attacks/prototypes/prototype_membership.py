@@ -66,7 +66,7 @@ class PrototypeMembership(Attack):
         aids=_AIDS,
         control="prototypes",
         rounds="all",
-        learns="whether a given image was in a client's training data",
+        learns="whether a given example was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",

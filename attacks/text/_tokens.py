@@ -37,7 +37,16 @@ from fedaudit.attacks.evaluation.trials import (
     median_size,
     size_range,
 )
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, TextExhibit, TextPair, is_replay
+from fedaudit.attacks.evidence import (
+    REPLAYED,
+    UNPROTECTED,
+    Baseline,
+    Evidence,
+    RowExhibit,
+    TextExhibit,
+    TextPair,
+    is_replay,
+)
 from fedaudit.attacks.modality.text import (
     COMMON_TOKENS,
     PADDING,
@@ -154,7 +163,7 @@ class TokenAttack(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return self._trials(claim, truth).count_people()
 
-    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit]:
+    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit | RowExhibit]:
         return self._trials(claim, truth).show_texts()
 
     @cached_property
@@ -346,7 +355,7 @@ class TokenTrials:
         blind = [Baseline(name="any other rare token", value=float(np.mean(chances)))]
         return [judge.state("rare_token_recall", float(np.mean(values)), len(values), interval, blind)]
 
-    def show_texts(self) -> list[TextExhibit]:
+    def show_texts(self) -> list[TextExhibit | RowExhibit]:
         """Some texts of clients above what is claimed of them: the first, then the best, median and worst."""
         schema = self.claim["schema"][0]
         shown = list[tuple[float, str, TextPair]]()

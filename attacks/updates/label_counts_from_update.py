@@ -70,7 +70,7 @@ class LabelCountsFromUpdate(Attack):
         aids=(*SAID_WITH, Kind.NUM_EXAMPLES),
         rounds="all",
         learns="which classes a client owns, and how much of each; which of all of them anybody does",
-        does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
+        does_not_show="which examples those are; nor proportions under a loss other than the plain softmax",
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
@@ -156,7 +156,7 @@ class LabelCountsFromUpdate(Attack):
                 looks=len(RULES),
                 condition=here,
                 control="positive",
-                note="one step on one image of each client",
+                note="one step on one example of each client",
             )[:1]
             found += wrong_client(said, counts > 0, here)
         known = np.isfinite(claim["share"]).all(axis=1)

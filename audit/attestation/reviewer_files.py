@@ -22,8 +22,8 @@ from pydantic import Field, field_validator, model_validator
 from fedaudit.audit.case.digests import of_value, timeless
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, PluginSpec
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.audit.verdict.policy import select_demonstrated
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 SHA256 = r"^[0-9a-f]{64}$"

@@ -37,6 +37,7 @@ class About:
     dataset: str  # title of the data
     clients: tuple[str, ...]  # sentences: how the data are spread, who answers when
     model: str  # name of the network
+    is_invented: bool = False  # the data are of nobody
 
 
 NO_ROWS: Index = np.zeros(0, np.int64)

@@ -12,6 +12,8 @@ from fedaudit.fl.data.population import Population
 def of_data(data: Data) -> str:
     """Every example with its label and owner, and how models see them."""
     seen = hashlib.sha256(repr((data.classes, data.mean, data.std, data.augment)).encode())
+    if data.columns is not None:
+        seen.update(repr(data.columns).encode())
     for part in (data.train, data.test):
         for array in (part.x, part.y, part.owner):
             _add(seen, array)

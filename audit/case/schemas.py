@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from fedaudit.attacks.evidence import Assertion, Evidence, Series, TextExhibit
+from fedaudit.attacks.evidence import Assertion, Evidence, RowExhibit, Series, TextExhibit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.threats.threat import Aim
 
@@ -78,6 +78,7 @@ class AttackFile(Form):
     remedy: str  # for what was found here; the card's where it is empty
     galleries: list[ImageFile]
     texts: list[TextExhibit]
+    rows: list[RowExhibit] = Field(default=[])  # files that were written before have none
     curves: list[Series]
     read: list[str]
     rounds: dict[str, list[Count]]  # kind -> rounds of the messages that it opened

@@ -42,9 +42,10 @@ def describe_scope(
             threats.append(finding.threat)
     rounds = [e.rounds for e in seen if e.single_client]
     cells = held[held > 0]
+    cell = "client" if not data.groups else f"{'class' if data.task.has_classes else 'group'} of any client"
     text = [
         *(sentence.rstrip(".") for sentence in federation.about.clients),
-        f"The smallest class of any client has {plural(int(cells.min()) if len(cells) else 0, 'example')}",
+        f"The smallest {cell} has {plural(int(cells.min()) if len(cells) else 0, 'example')}",
     ]
     records = holders(examples, data)
     text += _describe_overlaps(federation.simulated, federation.clients, examples, records)
@@ -68,6 +69,8 @@ def describe_scope(
         protections=[describe_protection(p) for p in federation.protections],
         threats=threats,
         class_names=list(data.groups),
+        has_classes=data.task.has_classes,
+        is_invented=federation.about.is_invented,
         counts=held.tolist() if len(held) <= _MOST_ROWS else [],
     )
 

@@ -66,7 +66,12 @@ class SimulatedCase:
     @property
     def about(self) -> About:
         words = (self._partition.describe(), self._availability.describe())
-        return About(dataset=self.dataset.title, clients=words, model=self.config.federation.model.name)
+        return About(
+            dataset=self.dataset.title,
+            clients=words,
+            model=self.config.federation.model.name,
+            is_invented=self.dataset.holds == "invented",
+        )
 
     # Who has which data -----------------------------------------------------------------------
 
@@ -114,7 +119,7 @@ class SimulatedCase:
             auxiliary=holdout.auxiliary,
             reference=holdout.reference,
             server=holdout.server,
-            own=(OWN if self.data.train.owner is not None else 0.0) if holdout.own is None else holdout.own,
+            own=(OWN if self.data.train.repeats_owners else 0.0) if holdout.own is None else holdout.own,
         )
         if not any(map(len, population.parts)):
             raise UserError(
@@ -206,7 +211,7 @@ class SimulatedCase:
         devices: Devices = build_plugin("devices", spec, "federation.time_model")
         with fork_rng(devices=[]):  # construction draws weights that nobody uses
             net = self.network.make()
-        return devices.time_model(net, self.data.shape, self.config.federation.clients, self.streams)
+        return devices.time_model(net, self.data.input_shape, self.config.federation.clients, self.streams)
 
     # Who takes part, how the server combines, who works against it ------------------------------
 

@@ -11,6 +11,7 @@ from fedaudit.audit.case.networks import adapt_maker, check_trained_network, mak
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.sharing import share_result
@@ -48,7 +49,7 @@ class SimulatedNetwork:
 
     @cached_property
     def size(self) -> NetworkSize:
-        return measure_size(self.blank, self.data.shape)
+        return measure_size(self.blank, self.data.input_shape)
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
@@ -72,18 +73,18 @@ class SimulatedNetwork:
         """Builds the network without adapters."""
         model, schema = self.config.locate_files(self.config.federation.model), self.data.schema
         pieces = None if schema is None else len(schema.pieces)
-        return maker(model, self.data.shape, self.data.width, self.data.task, "federation.model", pieces)
+        return maker(model, self.data.input_shape, self.data.width, self.data.task, "federation.model", pieces)
 
     @cached_property
     def _first(self) -> State:
         """The weights of the network without adapters or base, from the stream "model"."""
-        asked = repr(self.config.federation.model), self.data.shape, self.data.width, self.config.seed
+        asked = repr(self.config.federation.model), self.data.input_shape, self.data.width, self.config.seed
 
         def make() -> State:
             net = initialise(self._make_whole, self._streams)
             state = state_of(net)
             if self.adapters is None and not isinstance(net.task, Text):
-                some = torch.from_numpy(np.array(self.data.train.x[:2]))
+                some = normalise(torch.from_numpy(np.array(self.data.train.x[:2])), self.data)
                 check_trained_network(net, some, self.data.width, net.task, "federation.model")
             return state
 

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from fedaudit.audit.claims.setting import Positive, Role, Setting
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, Number, Whole
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.ledger import Adjacency, Mechanism
+from fedaudit.fl.runtime.yaml import read_yaml
 
 Status = Literal["checked", "assumed", "contradicted"]
 

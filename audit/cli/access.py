@@ -55,7 +55,7 @@ def _paths(value: Any) -> Iterator[Path]:
 
 
 def _named_in(config: Path) -> Iterator[Path]:
-    from fedaudit.audit.settings.yaml import read_yaml
+    from fedaudit.fl.runtime.yaml import read_yaml
 
     try:
         waiting = [read_yaml(config)]

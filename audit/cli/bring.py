@@ -34,10 +34,12 @@ def init(
     inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
     truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
     model: Model = "",
+    data: Annotated[Optional[Path], typer.Option(help="a CSV file: write a schema of it, and a config")] = None,  # noqa: UP045
 ) -> None:
     """Write a commented config, or with --from the subject of an inbox.
 
-    The config is audit.yaml; the subject is subject.yaml, every line seen or guessed.
+    The config is audit.yaml; the subject is subject.yaml, every line seen or guessed. With --data the config is
+    of that table, and a schema beside it says what its columns are, every guess marked.
     """
     from fedaudit.audit.cli.starter import STARTER
     from fedaudit.fl.runtime import durable
@@ -50,6 +52,8 @@ def init(
         )
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
+    if inbox is not None and data is not None:
+        raise UserError("--from and --data are of two ways to begin", hint="give one of them")
     if inbox is None and (truth is not None or model):
         option = "--model MODEL" if truth is None else "--truth FOLDER"
         raise UserError(
@@ -64,6 +68,20 @@ def init(
             say(line)
         say(f"{out}: correct what is guessed")
         say(name_next("import", inbox, "--subject", out, *(("--truth", truth) if truth else ())))
+        return
+    if data is not None:
+        from fedaudit.audit.cli.table_starter import write_first_table
+
+        schema = out.with_name(f"{data.stem}.schema.yaml")
+        if schema.exists():
+            raise UserError(
+                f"{schema} is there already", hint="name a file in another folder, or remove the schema"
+            )
+        texts = write_first_table(data, out, schema)
+        for file, text in zip((schema, out), texts, strict=True):
+            durable.write(file, text.encode())
+        say(f"{schema}: correct what is guessed")
+        say(name_next("run", out))
         return
     durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
     say(f"{out}: read it")

@@ -14,8 +14,8 @@ from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.phases.plan import phases, read_phases
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.evidence_table import telling

@@ -191,7 +191,7 @@ def _pair(chosen: Index, rng: np.random.Generator) -> list[Index]:
 def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[MemorisedRows]:
     few, half = _choose(own, FEW, rng), _choose(own, len(own) // 2, rng)
     return [
-        MemorisedRows("a few images, seen once", few, 1, len(few)),
+        MemorisedRows("a few examples, seen once", few, 1, len(few)),
         MemorisedRows("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
     ]
 

@@ -39,7 +39,7 @@ class KnownTruth:
         self._case, self._folder, self._times = case, case.artifacts, case.time_model
         self._data, self._parts, self._artifacts, self._groups = case.data, case.examples.parts, artifacts, groups
         self.reference = images(case.data, case.examples.reference)
-        self._own, self._alike = case.examples.unseen, case.simulated and case.data.train.owner is None
+        self._own, self._alike = case.examples.unseen, case.simulated and not case.data.train.repeats_owners
         self.auxiliary, self.canaries = images(case.data, case.examples.auxiliary), case.data.canaries
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
@@ -58,6 +58,13 @@ class KnownTruth:
         else:
             rows = self._rows_by_client(self.find_contributors(artifact))
         return {k: index[self._labels[index] == label] for k, index in rows.items()}
+
+    @property
+    def _alike_in(self) -> str:
+        """What members and non-members have in common: classes, groups of other labels, or nothing."""
+        if self._data.task.has_classes:
+            return "classes"
+        return "groups" if self._data.groups else ""
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
@@ -99,9 +106,11 @@ class KnownTruth:
         """Their own examples that they did not train on; where there are none, those of the reference."""
         own = [self._own[k] for k in sorted(clients) if k in self._own]
         if own:
-            return Unseen(images(self._data, np.concatenate(own)), "held out of the same clients' data")
+            return Unseen(
+                images(self._data, np.concatenate(own)), "held out of the same clients' data", self._alike_in
+            )
         # of one distribution, class by class, where no example has an owner: the partition saw to that
-        return Unseen(self.reference, "" if self._alike else OF_OTHERS)
+        return Unseen(self.reference, "" if self._alike else OF_OTHERS, self._alike_in)
 
     def find_batch(self, artifact: str) -> BatchTruth | None:
         """The examples of a batch of split learning: those of a simulated client are drawn once more.

@@ -207,5 +207,6 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
         hijacker=find_hijacker(case, case.device) if card.threat.conduct == Conduct.MALICIOUS else None,
         device=case.device,
         schema=case.data.schema,
+        columns=case.data.columns,
         task=case.data.task,
     )

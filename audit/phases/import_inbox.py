@@ -25,7 +25,6 @@ from fedaudit.audit.settings.config import PATH, TOKENIZER, Config
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
@@ -33,6 +32,7 @@ from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import hide_unused
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.imported import ImportRecord
 
 MOST_LEDGER = 2**30

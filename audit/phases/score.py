@@ -24,6 +24,7 @@ from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.findings import (
     join_leaks,
     list_galleries,
+    list_rows,
     list_texts,
     list_unverified_claims,
     write_headline,
@@ -103,6 +104,7 @@ class Scoring:
             figures=figures,
             galleries=[g for file in left.attacks for g in list_galleries(file)],
             texts=[t for file in left.attacks for t in list_texts(file)],
+            rows=[r for file in left.attacks for r in list_rows(file)],
             bounds=account.bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=account.noise_audits,

@@ -103,6 +103,8 @@ def explain_missing(run: FinishedRun) -> str:
     for plugin, title in ((case.method, case.card.title), (case.aggregator, case.aggregator.title)):
         if not is_shipped(plugin):  # whose words about itself count below
             return f"{title} is no code of fedaudit, and nobody checked what it says of itself"
+    if "images" not in case.data.gives:
+        return "a trigger is put into images, and examples are none"
     if not is_linear(case.network.make, case.data):
         return "the network is not one linear layer on the pixels"
     if not is_plain(case.method):
@@ -132,7 +134,7 @@ def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
         if not names or names != set(head_names(net)) or not isinstance(layer := net.head, nn.Linear):
             return False
         # of any size and sign, and as in training: what is dropped or cut there is not linear
-        drawn = 10 * torch.randn(SOME, *data.shape, generator=torch.Generator().manual_seed(0))
+        drawn = 10 * torch.randn(SOME, *data.input_shape, generator=torch.Generator().manual_seed(0))
         x = torch.cat([drawn, normalise(torch.from_numpy(data.test.x), data)])
         with torch.no_grad():
             return all(

@@ -44,14 +44,18 @@ from fedaudit.audit.settings.spec import (
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.variant import Variant
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.machine import DATA
+from fedaudit.fl.runtime.yaml import read_yaml
 
 MOST_ROUNDS = 1_000_000
 WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
-PATH, TOKENIZER = "path", "tokenizer"  # settings of data sets and networks that name a file or folder
+PATH, TOKENIZER, SCHEMA = (
+    "path",
+    "tokenizer",
+    "schema",
+)  # settings of data sets and networks that name a file or folder
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
 
@@ -144,7 +148,7 @@ class Config(Group):
                 require_download(spec.name, spec.settings.get(PATH) or DATA, "federation.dataset")
             return spec
         settings = {key: value for key, value in spec.settings.items() if key != "download"}
-        for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER)):
+        for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER), (SCHEMA, SCHEMA)):
             if settings.get(key) is not None or (key == PATH and name in self._origin.data):
                 settings[key] = self._origin.locate(name, str(settings.get(key)))
         return PluginSpec(name=spec.name, settings=settings)

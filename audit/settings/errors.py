@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from fedaudit.audit.settings.yaml import line_of
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import check_settings, fields
+from fedaudit.fl.runtime.yaml import line_of
 
 M = TypeVar("M", bound=BaseModel)
 

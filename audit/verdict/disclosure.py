@@ -11,12 +11,14 @@ from typing import Any
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings.report import Show
-from fedaudit.reports.result import AuditResult, Gallery, MarkedWord, TextLines, Texts, Withheld
+from fedaudit.reports.exhibits import MarkedWord, RowTables, TextLines, Texts
+from fedaudit.reports.result import AuditResult, Gallery, Withheld
 
 # Rows that an attack drew. All others are examples, or were made of them, whatever an attack calls them
 DRAWN = frozenset(
     {"reconstruction", "condensed", "generated", "found in the generator", "found in the reference"}
 )
+HIDDEN = "[value]"  # in the place of an entry of a row
 SHORTEST = 6  # digits of a number that is taken for a name; shorter ones are counts as well
 
 
@@ -25,8 +27,8 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
 
     Args:
         result: The whole result. It is not changed.
-        show: "full", "reconstructions" (no example of a client, no name) or "redacted" (no picture and no word of
-            a text at all).
+        show: "full", "reconstructions" (no example of a client, no name) or "redacted" (no picture, no word of
+            a text and no value of a row at all).
         names: Name of a person or organisation -> what is written in its place.
     """
     if show == "full":
@@ -44,9 +46,10 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
         for triggered in robustness.triggered:
             withheld += _count("", triggered.title, triggered.rows)
         robustness = robustness.model_copy(update={"triggered": []})
-    texts = [_redact(t) for t in result.texts]
+    texts, tables = [_redact(t) for t in result.texts], [_redact_rows(r) for r in result.rows]
     scope = result.scope.model_copy(update={"class_names": []})  # a class may be a person
-    changed = {"galleries": kept, "texts": texts, "withheld": withheld, "robustness": robustness, "scope": scope}
+    changed = {"galleries": kept, "texts": texts, "rows": tables, "withheld": withheld}
+    changed |= {"robustness": robustness, "scope": scope}
     return _hide_names(result.model_copy(update=changed), names)
 
 
@@ -61,6 +64,17 @@ def _redact(texts: Texts) -> Texts:
         for pair in texts.pairs
     ]
     return texts.model_copy(update={"pairs": pairs, "redacted": True})
+
+
+def _redact_rows(tables: RowTables) -> RowTables:
+    """The same without values: how far each guess is off can be seen, and neither what it is nor what is true."""
+    pairs = [
+        pair.model_copy(
+            update={"original": [HIDDEN] * len(pair.columns), "claimed": [HIDDEN] * len(pair.columns)}
+        )
+        for pair in tables.pairs
+    ]
+    return tables.model_copy(update={"pairs": pairs, "redacted": True})
 
 
 def _hide_word(word: str) -> str:

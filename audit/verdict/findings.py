@@ -20,20 +20,10 @@ from fedaudit.audit.verdict.scene import OUTCOMES, name_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
+from fedaudit.reports.exhibits import MarkedWord, RowLines, RowTables, TextLines, Texts
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Cell, count_allowed
-from fedaudit.reports.result import (
-    Accusation,
-    Figure,
-    Finding,
-    Gallery,
-    Headline,
-    MarkedWord,
-    Severity,
-    TextLines,
-    Texts,
-    worst_first,
-)
+from fedaudit.reports.result import Accusation, Figure, Finding, Gallery, Headline, Severity, worst_first
 
 MADE = "made by the auditor, sets no severity"
 UNTOLD = {
@@ -140,6 +130,19 @@ def list_texts(file: Mapping[str, Any]) -> list[Texts]:
             ],
         )
         for t in file.get("texts", [])
+    ]
+
+
+def list_rows(file: Mapping[str, Any]) -> list[RowTables]:
+    """Rows of a table that one attack claims, beside the true ones."""
+    return [
+        RowTables(
+            finding=name_finding(file),
+            title=r["title"],
+            caption=r["caption"],
+            pairs=[RowLines(**pair) for pair in r["pairs"]],
+        )
+        for r in file.get("rows", [])
     ]
 
 

@@ -21,8 +21,8 @@ from pydantic import Field, model_validator
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.fl.threats.threat import Aim, Harm, Position
 from fedaudit.reports import format as fmt
 from fedaudit.reports.questions import Cell, State

@@ -30,8 +30,8 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.yaml import read_yaml
 
 FOLDER = Path(__file__).parent / "tables"
 # Nothing is attacked here: all data train, no message is kept, a killed run loses ten rounds at most

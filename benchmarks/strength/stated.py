@@ -14,7 +14,7 @@ from fedaudit.attacks import stats
 from fedaudit.audit.claims.claim import Claim, Promise, load
 from fedaudit.audit.claims.scores import rescore
 from fedaudit.audit.settings.merge import merge
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.result import AuditResult, ClaimRecord, Severity
 
 CONFIGS = Path(__file__).parents[2] / "configs"

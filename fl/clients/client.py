@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.clients.time_model import Clock, Workload
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.model import Net, State
@@ -43,6 +44,7 @@ class Client:
     augment: str = "none"
     mean: tuple[float, ...] = (0.0,)  # x is (pixels - mean) / std, channel by channel
     std: tuple[float, ...] = (1.0,)
+    columns: Columns | None = None  # of a table, which say what x is
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
     sends: Kind = Kind.LOCAL_MODEL  # what its trained weights leave as
     private: PrivateTraining | None = None  # set where a protection acts during training

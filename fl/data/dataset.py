@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Need
 from fedaudit.fl.runtime.errors import UserError
@@ -23,6 +24,8 @@ from fedaudit.fl.tasks.text import Text
 class Arrays:
     """Images float32 [N, C, H, W] in [0, 1], tokens int64 [N, T] or other numbers float32 [N, ...].
 
+    Rows of a table whose columns are known are float64 [N, F] in raw units, as fl/data/columns.py says.
+
     Labels [N, ...] are as the task has them: int64 [N] in 0..classes-1 of classification.
 
     `owner` is the natural client of each example (LEAF: the writer or role), where the data has one.
@@ -35,6 +38,11 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def repeats_owners(self) -> bool:
+        """Whether somebody owns several examples, which then look alike."""
+        return self.owner is not None and len(np.unique(self.owner)) < len(self.owner)
+
     def take(self, index: NDArray[np.int64]) -> "Arrays":
         owner = None if self.owner is None else self.owner[index]
         return Arrays(x=self.x[index], y=self.y[index], owner=owner)
@@ -42,7 +50,10 @@ class Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """One loaded data set. Models see (x - mean) / std, channel by channel; everyone else sees x."""
+    """One loaded data set. Models see (x - mean) / std, channel by channel; everyone else sees x.
+
+    Of a table whose columns are known models see what these say.
+    """
 
     train: Arrays
     test: Arrays
@@ -52,6 +63,7 @@ class Data:
     augment: Literal["none", "crop_flip"] = "none"  # of training batches only
     about: str = ""  # one sentence for the report: what the images are and where they came from
     schema: Tokens | None = None  # what token ids stand for; None: the examples are no text, or nobody said
+    columns: Columns | None = None  # what numbers of a row stand for; None: no table, or nobody said
     task: Task = field(default_factory=Classify)  # what is wanted for an example; its case says so of texts
     canaries: tuple[Canary, ...] = ()  # planted secrets and their controls, for how much a model remembers
 
@@ -59,6 +71,11 @@ class Data:
     def shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return tuple(self.train.x.shape[1:])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example as a network is given it."""
+        return self.shape if self.columns is None else (self.columns.width,)
 
     @property
     def is_text(self) -> bool:
@@ -97,7 +114,7 @@ class Data:
         return np.zeros(len(arrays), np.int64) if found is None else found
 
 
-FILES = ("path", "tokenizer")  # settings that name files or folders of the user
+FILES = ("path", "tokenizer", "schema")  # settings that name files or folders of the user
 MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
 
 
@@ -129,13 +146,17 @@ def read_data(dataset: Dataset) -> Data:
         refuse_special(file)
     data, title = dataset.load(), dataset.title
     for part, arrays in (("train", data.train), ("test", data.test)):
-        _check_examples(f"dataset {title!r}: {part}.x is", arrays.x, data.schema)
+        _check_examples(f"dataset {title!r}: {part}.x is", arrays.x, data)
         _check_labels(f"dataset {title!r}: {part}.y is", arrays, data.task, data.classes)
     return replace(data, task=data.task.learn_scale(data.test.y))  # which no client holds
 
 
-def _check_examples(where: str, x: NDArray[Any], known: Tokens | None) -> None:
-    shape = list(x.shape)
+def _check_examples(where: str, x: NDArray[Any], data: Data) -> None:
+    shape, known = list(x.shape), data.schema
+    if data.columns is not None:
+        if wrong := data.columns.misfit(x):
+            raise UserError(f"{where} {wrong}", hint="its columns say what rows hold")
+        return
     if not (x.ndim == 2 and x.dtype == np.int64) and (x.dtype != np.float32 or x.ndim < 2):
         raise UserError(
             f"{where} {x.dtype} {shape}, expected float32 [N, ...], such as [N, channels, height, width], or "

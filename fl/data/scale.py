@@ -1,13 +1,18 @@
-"""Images as networks take them, channel by channel less their mean over their deviation, and back."""
+"""Examples as networks take them: channel by channel less their mean over their deviation, and back.
+
+Rows of a table are taken as their columns say.
+"""
 
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedaudit.fl.data.columns import Columns
+
 
 class Scale(Protocol):
-    """Whatever knows how images were normalised: a data set, or a client."""
+    """Whatever knows how examples were normalised: a data set, or a client."""
 
     @property
     def mean(self) -> tuple[float, ...]: ...
@@ -15,9 +20,14 @@ class Scale(Protocol):
     @property
     def std(self) -> tuple[float, ...]: ...
 
+    @property
+    def columns(self) -> Columns | None: ...
+
 
 def normalise(x: Tensor, data: Scale) -> Tensor:
-    """(x - mean) / std, channel by channel; token sequences pass unchanged."""
+    """(x - mean) / std, channel by channel; token sequences pass unchanged, and rows of a table become inputs."""
+    if data.columns is not None:
+        return torch.from_numpy(data.columns.model_input(x.detach().cpu().numpy())).to(x.device)
     if not x.is_floating_point():
         return x
     mean, std = _shape_scale(x, data)
@@ -25,7 +35,9 @@ def normalise(x: Tensor, data: Scale) -> Tensor:
 
 
 def denormalise(x: Tensor, data: Scale) -> Tensor:
-    """Images [n, C, H, W] in [0, 1] of normalised ones."""
+    """Images [n, C, H, W] in [0, 1] of normalised ones, or rows of a table of inputs."""
+    if data.columns is not None:
+        return torch.from_numpy(data.columns.read_input(x.detach().cpu().numpy())).to(x.device)
     mean, std = _shape_scale(x, data)
     return (x * std + mean).clamp(0, 1)
 

@@ -65,6 +65,7 @@ class Site(SiteEvaluation):
                 augment=self.data.augment,
                 mean=self.data.mean,
                 std=self.data.std,
+                columns=self.data.columns,
                 initial=self.initial,
                 sends=self.method.card.trained,
                 private=self.private,
@@ -97,6 +98,7 @@ class Site(SiteEvaluation):
             augment=self.data.augment,
             mean=self.data.mean,
             std=self.data.std,
+            columns=self.data.columns,
             initial=self.initial,
         )
         return self.method.train(self.method.receive(server))
@@ -138,6 +140,7 @@ class Site(SiteEvaluation):
             streams=self.holdings.streams,
             mean=self.data.mean,
             std=self.data.std,
+            columns=self.data.columns,
             initial=self.initial,
             read_public=self.read_public,
         )

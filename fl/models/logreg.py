@@ -1,4 +1,7 @@
-"""LogReg: one linear layer on the numbers of an example. Seol and Kim's MNIST model, 7,850 weights."""
+"""LogReg: one linear layer on the numbers of an example. Seol and Kim's MNIST model, 7,850 weights.
+
+Where a number is wanted it is linear regression, and of survival Cox's model: the task says what its output is.
+"""
 
 from math import prod
 from typing import Any

@@ -12,6 +12,8 @@ from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
+PLUGINS = ("mlp", "tab_mlp")
+
 
 class MLP(Net):
     """Features are the last hidden layer after its ReLU. 199,210 weights for MNIST (2NN)."""
@@ -38,3 +40,13 @@ class MLP(Net):
             h = relu(layer(h))
         out: Tensor = h
         return out
+
+
+class TabMLP(MLP):
+    """The same with layers of 64 and 32 units, which rows of a table are enough for."""
+
+    @settings
+    class Config:
+        hidden: tuple[AtLeastOne, ...] = Field(
+            default=(64, 32), min_length=1, description="widths of the hidden layers"
+        )

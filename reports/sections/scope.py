@@ -60,8 +60,13 @@ def _holdings(s: ScopeRecord) -> list[Block]:
         held = [f"{n:,}" for n in counts] + ["0"] * (classes - len(counts))
         spread = [f"{sum(n > 0 for n in counts)} of {classes}", f"{max(counts, default=0):,}"]
         rows.append([str(client), f"{sum(counts):,}", *(spread if wide else held)])
-    caption = "Examples by client and class. The auditor knows this; an adversary does not."
+    one, many = ("class", "classes") if s.has_classes else ("group", "groups")
+    if not s.class_names and classes == 1:
+        rows, names, wide = [row[:2] for row in rows], [], False  # labels make no groups
+    caption = (
+        f"Examples by client{f' and {one}' if names else ''}. The auditor knows this; an adversary does not."
+    )
     if len(s.counts) > MOST_CLIENTS:
         caption += f" The first {MOST_CLIENTS} of {len(s.counts):,} clients; all are in audit.json."
-    header = ["Client", "Examples", *(["Classes held", "Largest class"] if wide else names)]
+    header = ["Client", "Examples", *([f"{many.capitalize()} held", f"Largest {one}"] if wide else names)]
     return [Table(header=header, rows=rows, caption=caption)]

@@ -52,11 +52,17 @@ def _draw_accuracy(result: AuditResult) -> list[Block]:
         return []
     accuracy = [100 * (h.accuracy or 0.0) for h in measured]
     span = f"from {accuracy[0]:.1f} % to {accuracy[-1]:.1f} %"
+    is_class = result.scope.has_classes
+    what = (
+        "Share of the whole test set classified rightly"
+        if is_class
+        else "Mean score of the task, on the test set"
+    )
     chart = Chart(
         Figure(
             id="training-accuracy",
             title="Accuracy over rounds",
-            caption=f"Share of the whole test set classified rightly, {span}.",
+            caption=f"{what}, {span}.",
             alt=f"Line chart: test accuracy over {len(measured)} measured rounds, {span}.",
             x_label="round",
             y_label="test accuracy (%)",
@@ -68,24 +74,25 @@ def _draw_accuracy(result: AuditResult) -> list[Block]:
 
 
 def _list_classes(result: AuditResult) -> list[Block]:
-    """Accuracy by class, at the end."""
+    """Accuracy by class, or the mean score by group, at the end."""
     last = next((h for h in reversed(result.history) if h.class_accuracy), None)
     if last is None or not last.class_accuracy:
         return []
-    names = result.scope.class_names
+    names, is_class = result.scope.class_names, result.scope.has_classes
+    one, many, score = ("class", "classes", "Accuracy") if is_class else ("group", "groups", "Score")
     if len(names) != len(last.class_accuracy):
-        names = [f"class {i}" for i in range(len(last.class_accuracy))]
+        names = [f"{one} {i}" for i in range(len(last.class_accuracy))]
     rows = [[n, fmt.percent(a)] for n, a in zip(names, last.class_accuracy, strict=True)]
     half = -(-len(rows) // 2)  # two columns of classes side by side
     blank = [["", ""]] * (2 * half - len(rows))
     pairs = zip(rows[:half], [*rows[half:], *blank], strict=True)
     table = Table(
-        header=["Class", "Accuracy", "Class", "Accuracy"],
+        header=[one.capitalize(), score, one.capitalize(), score],
         rows=[[*a, *b] for a, b in pairs],
         align="llll",
-        caption=f"Accuracy by class after round {last.round + 1}. Look for classes that few clients hold.",
+        caption=f"{score} by {one} after round {last.round + 1}. Look for {many} that few clients hold.",
     )
-    return [Folded("Accuracy by class", [table])]
+    return [Folded(f"{score} by {one}", [table])]
 
 
 def _rounds(history: Sequence[History]) -> Table:

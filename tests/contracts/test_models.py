@@ -9,7 +9,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 
 OF_FILES = ["hf"]  # its own tests build it: tests/fl/models/test_hf.py
-OF_NUMBERS = ["logreg", "mlp"]  # of any shape
+OF_NUMBERS = ["logreg", "mlp", "tab_mlp"]  # of any shape
 OF_PLACES = ["fcn"]  # an answer for each place of an example
 NAMES = [name for name in catalog.names("models") if name not in OF_FILES]
 SHAPES = [(1, 32, 32), (3, 32, 32), (12,)]

@@ -17,6 +17,7 @@ ALLOWED = {
         "fedaudit.fl.threats.adversary",
         "fedaudit.fl.artifact",
         "fedaudit.fl.kinds",
+        "fedaudit.fl.data.columns",
         "fedaudit.fl.data.hf_folder",
         "fedaudit.fl.data.images",
         "fedaudit.fl.data.scale",

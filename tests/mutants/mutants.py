@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.claims.claim import load
 from fedaudit.audit.claims.scores import rescore
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.result import ClaimOutcome
 from tests.audit.claims.made import upper
 

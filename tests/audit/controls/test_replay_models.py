@@ -29,7 +29,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.tasks.classify import Classify
 from tests.audit.simulated import simulated
 
-PLANTS = ("a few images, seen once", "trained as the run trains")
+PLANTS = ("a few examples, seen once", "trained as the run trains")
 SETTINGS: dict[str, Any] = {
     "federation": {
         "dataset": "digits",

@@ -14,8 +14,8 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.settings.subject import RecordedSubject
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.yaml import read_yaml
 
 BUILDS = """
 from torch import nn

@@ -9,7 +9,7 @@ import torch
 from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.fl.tasks.text import Text
 
 EXAMPLE = Path(__file__).parents[3] / "examples/flower-lora"

@@ -23,7 +23,6 @@ from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind, Tells
@@ -31,6 +30,7 @@ from fedaudit.fl.model import adapt
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_weights import find_shared_names
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.result import Outcome
 from tests.audit.importing.inboxes import INBOXES
 from tests.audit.importing.odd_inboxes import write_base

@@ -23,8 +23,8 @@ from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 
 FLOWER = Path(__file__).parent / "flower"

@@ -20,9 +20,9 @@ from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import check_bounds
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.ledger import read
 from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 

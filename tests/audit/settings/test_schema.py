@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.schema import DIALECT, PLACES, config_schema
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 from tests.audit.tiny import TEXT
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))

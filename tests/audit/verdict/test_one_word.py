@@ -26,7 +26,7 @@ from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
-from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.decision import Word
 from tests.audit.attestation.ways_below import CELLS, WITH_A_VARIANT
 from tests.audit.importing import theirs

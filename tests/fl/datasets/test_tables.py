@@ -23,17 +23,21 @@ def test_the_rows_are_those_of_scikit_learn(name: str) -> None:
     read, shape = TABLES[name]
     data, theirs = take(name), read()
     x = np.concatenate([data.train.x, data.test.x])
-    assert x.shape == shape == theirs.data.shape
-    ours, rows = (np.sort(some.astype(np.float32).sum(1)) for some in (x, theirs.data))
-    assert ours == pytest.approx(rows, rel=1e-5)
+    assert x.shape == shape == theirs.data.shape and x.dtype == np.float64
+    assert data.columns is not None and list(data.columns.names) == list(theirs.feature_names)
+    ours, rows = (some[np.lexsort(some.T)] for some in (x, np.asarray(theirs.data)))
+    assert np.array_equal(ours, rows)
     assert "numbers" in data.gives and "images" not in data.gives and "one scale" not in data.gives
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_columns_are_scaled_by_the_test_part(name: str) -> None:
     data = take(name)
-    assert data.mean == pytest.approx(data.test.x.mean(0, dtype=np.float64), rel=1e-5)
-    assert data.std == pytest.approx(data.test.x.std(0, dtype=np.float64), rel=1e-4)
+    assert data.columns is not None and data.input_shape == data.shape
+    seen = data.columns.model_input(data.train.x)
+    assert seen == pytest.approx((data.train.x - data.test.x.mean(0)) / data.test.x.std(0), abs=1e-5)
+    assert [c.low for c in data.columns.columns] == data.test.x.min(0).tolist()
+    assert data.columns.snap(data.train.x) == pytest.approx(data.train.x, rel=1e-12)  # steps are true
 
 
 @pytest.mark.parametrize(("name", "classes"), [("breast_cancer", [212, 357]), ("wine", [59, 71, 48])])
