@@ -7,7 +7,9 @@ zeros come together. What the row has in common with another of those rows beyon
 columns of a table go together. A window is the row's that tells most there. A row is claimed by itself from
 log2(windows x rows x readings) + 20 bits on. Windows at a common step are claimed together, each by its bits
 beyond log2(rows) + 5, from log2(windows x readings) + 20 on; each step without a row takes one bit away, so that
-what chance scatters over many numbers does not add up.
+what chance scatters over many numbers does not add up. Which k of F columns agree is a choice, since sorted
+columns and quantiles hold numbers of everybody: its log2((F + 1) binomial(F, k)) bits are taken from each of
+several windows, and of one by itself what is more than the 20.
 
 Arrays are read in C and in F order, forwards and backwards, from every offset; flat ones by columns too, where
 F or F + 1 divides their length. Columns may be written as they are, less the mean, by mean and deviation (of n or
@@ -25,6 +27,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
@@ -87,11 +90,12 @@ def list_readings(rows: Values, public: Values | None) -> list[Reading]:
     for whose, given in (("the sender's", rows), ("the public's", public)):
         if given is None or len(given) < 2:
             continue
-        low, high, mean = given.min(axis=0), given.max(axis=0), given.mean(axis=0)
+        given = np.where(np.isnan(given).all(axis=0), 0.0, given)
+        low, high, mean = (np.asarray(f(given, axis=0)) for f in (np.nanmin, np.nanmax, np.nanmean))
         half = (high - low) / 2
         found += [
-            Reading(f"by {whose} mean and deviation", mean, given.std(axis=0)),
-            Reading(f"by {whose} mean and deviation", mean, given.std(axis=0, ddof=1)),
+            Reading(f"by {whose} mean and deviation", mean, np.nanstd(given, axis=0)),
+            Reading(f"by {whose} mean and deviation", mean, np.nanstd(given, axis=0, ddof=1)),
             Reading(f"by {whose} least and range", low, 2 * half),
             Reading(f"by {whose} middle and half the range", low + half, half),
             Reading(f"less {whose} mean", mean, one),
@@ -101,8 +105,10 @@ def list_readings(rows: Values, public: Values | None) -> list[Reading]:
         Reading(f"{r.words}, with the other sign", r.offset + (r.factor if "least" in r.words else 0), -r.factor)
         for r in found
     ]
-    once = {(r.offset.tobytes(), r.factor.tobytes()): r for r in reversed(found + turned)}
-    return [*reversed(once.values())]
+    once: dict[tuple[bytes, bytes], Reading] = {}
+    for r in found + turned:
+        once.setdefault((r.offset.tobytes(), r.factor.tobytes()), r)
+    return [*once.values()]
 
 
 @dataclass(frozen=True)
@@ -129,11 +135,15 @@ class RowFinder:
     def count_limits(self, arrays: Iterable[NDArray[Any]] = ()) -> Limits:
         """What can be told of these rows among these arrays, or among as many windows as there are in all."""
         n, width = self._rows.shape
+        if not n or width < FEWEST:
+            return Limits(0.0, 0.0, 0)
         windows = max(self.windows, count_windows(arrays, width))
         needed = count_needed(windows, n, len(self._readings))
         grade = self._grade(0, np.dtype(np.float64))
-        bits = grade.whole.sum(axis=1) - self._find_alike(grade, self._readings[0].factor, np.arange(n))
-        together, each = needed - np.log2(n), float(np.median(bits) - np.log2(n) - APART)
+        each_row = np.arange(n)
+        bits, _ = _score(grade.written.ravel(), grade, each_row, width * each_row, 1)
+        bits = bits - self._find_alike(grade, self._readings[0].factor, each_row)
+        together, each = needed - np.log2(n), float(np.median(bits) - self._choices[-1] - np.log2(n) - APART)
         several = max(TOGETHER, int(np.ceil(together / each))) if each > 0 else 0
         alone = float((bits >= needed).mean())
         return Limits(needed, alone, 1 if alone == 1 else several if several <= n else 0)
@@ -153,7 +163,7 @@ class RowFinder:
     @cached_property
     def _spread(self) -> Values:
         given = self._rows if self._public is None or len(self._public) < 2 else self._public
-        spread = given.std(axis=0)
+        spread = np.nanstd(np.where(np.isnan(given).all(axis=0), 0.0, given), axis=0)
         return np.where(spread > 0, spread, 1.0)
 
     @cached_property
@@ -168,6 +178,12 @@ class RowFinder:
     @property
     def _has_held(self) -> bool:
         return self.held is not None and len(self.held) > 0
+
+    @cached_property
+    def _choices(self) -> Values:
+        """[F + 1] bits that it takes to say which columns agree, by how many do."""
+        width = self._rows.shape[1]
+        return np.log2((width + 1) * scipy.special.comb(width, np.arange(width + 1)))
 
     @cached_property
     def _grades(self) -> "dict[tuple[int, np.dtype[Any]], _Grade]":
@@ -194,7 +210,7 @@ class RowFinder:
             wide = reach[:, j] * abs(factor[j])
             shared[:, j] = np.searchsorted(column, x[:, j] + wide, side="right")
             shared[:, j] -= np.searchsorted(column, x[:, j] - wide)
-        bits = count_bits(shared - own, ordered.shape[1] - own)
+        bits = np.where(np.isnan(x), 0.0, count_bits(shared - own, ordered.shape[1] - own))
         return _Grade(written, reach, bits, self._count_digits(bits) if own else bits)
 
     def _count_digits(self, bits: Values) -> Values:
@@ -224,14 +240,15 @@ class RowFinder:
             some, start = matched[inside], start[inside]
             told = grade.whole[some, column[inside]]
             row, start = _choose_pairs(some, start, told, len(flat.values), min(apart, needed))
-            bits = _score(flat.values, grade, row, start, step)
+            bits, agreed = _score(flat.values, grade, row, start, step)
             likely = np.flatnonzero(bits > apart)
-            row, start, bits = row[likely], start[likely], bits[likely]
-            bits = bits - self._find_alike(grade, self._readings[reading].factor, row)
-            best = _choose_best(start, bits)
-            row, start, bits = row[best], start[best], bits[best]
-            alone = bits >= needed
+            row, start, choice = row[likely], start[likely], self._choices[agreed[likely]]
+            bits = bits[likely] - self._find_alike(grade, self._readings[reading].factor, row)
+            best = _choose_best(start, bits - choice)
+            row, start, bits, choice = row[best], start[best], bits[best], choice[best]
+            alone = bits - np.maximum(choice - MARGIN, 0) >= needed
             yield from zip(row[alone].tolist(), bits[alone].tolist(), strict=True)
+            bits = bits - choice
             near = bits > apart
             together = _gather(flat, row[near], start[near], bits[near] - apart, needed - np.log2(n))
             yield from ((i, extra + apart) for i, extra in together)
@@ -322,10 +339,10 @@ def _choose_pairs(row: Numbers, start: Numbers, bits: Values, size: int, least: 
     return keys // size, keys % size
 
 
-def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: int) -> Values:
-    """[p] Bits of the columns in which windows agree with rows, each written number once."""
+def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: int) -> tuple[Values, Numbers]:
+    """[p] Bits of the columns in which windows agree with rows, each written number once; and how many agree."""
     width = grade.written.shape[1]
-    found = np.zeros(len(row))
+    found, agreed = np.zeros(len(row)), np.zeros(len(row), np.int64)
     for begin in range(0, len(row), CHUNK):  # never empty
         some = slice(begin, begin + CHUNK)
         i = row[some]
@@ -340,7 +357,8 @@ def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: in
         (firsts,) = np.nonzero(new.ravel())
         best[firsts] = np.maximum.reduceat(bits.ravel(), firsts)
         found[some] = best.reshape(ordered.shape).sum(axis=1)
-    return found
+        agreed[some] = agrees.sum(axis=1)
+    return found, agreed
 
 
 def _choose_best(start: Numbers, bits: Values) -> Numbers:
@@ -382,7 +400,7 @@ def _find_stretches(row: Numbers, at: Numbers, beyond: Values, needed: float) ->
 
     No window counts more than its share of what is needed, so that one row does not carry its neighbours.
     """
-    sum_, first = 0.0, 0
+    sum_, first, most = 0.0, 0, 1.001 * needed / TOGETHER
     best, last = 0.0, -1
     for k in range(len(row) + 1):
         gap = float(at[k] - at[k - 1] - 1) if 0 < k < len(row) else 0.0
@@ -391,6 +409,6 @@ def _find_stretches(row: Numbers, at: Numbers, beyond: Values, needed: float) ->
                 yield from zip(row[first : last + 1].tolist(), beyond[first : last + 1].tolist(), strict=True)
             sum_, first, best, last, gap = 0.0, k, 0.0, k - 1, 0.0
         if k < len(row):
-            sum_ += min(float(beyond[k]), needed / TOGETHER) - gap
+            sum_ += min(float(beyond[k]), most) - gap
             if sum_ >= best:
                 best, last = sum_, k

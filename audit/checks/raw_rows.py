@@ -34,7 +34,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import is_from_client, manifest
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import Finding, Severity
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 MOST_NUMBERS = 20_000_000  # of all clients' messages that are read, the newest first
 TRIED = 20  # rows of a trial, at most
@@ -101,7 +101,7 @@ class _Search:
     examples: Examples
     sent: Sequence[Artifact]
     starts: Mapping[int, Artifact]
-    finders: dict[int, RowFinder] = field(default_factory=dict)
+    finders: dict[tuple[int, bool], RowFinder] = field(default_factory=dict)
 
     @property
     def is_table(self) -> bool:
@@ -129,9 +129,12 @@ class _Search:
         for (client, kind), numbers in self._numbers.items():
             mine = self.examples.parts[client]
             x = self.data.train.x[mine]
-            there = find_records(numbers, x, disguised=False, rows=self._find(client))
+            finder = self._find(client) if self.is_table else None
+            there = {one.record for one in find_records(numbers, x, disguised=False, rows=finder)}
+            if self.data.columns is not None:
+                there |= self._find(client, as_input=True).find([v.values for v in numbers]).keys()
             if there:
-                found.setdefault(kind, set()).update(mine[[one.record for one in there]].tolist())
+                found.setdefault(kind, set()).update(mine[sorted(there)].tolist())
         return found
 
     @cached_property
@@ -145,20 +148,21 @@ class _Search:
             found.setdefault((a.sender.number, a.kind), []).extend([*plain, *read_spelled(plain), *moved])
         return found
 
-    def _find(self, client: int) -> RowFinder | None:
-        """What looks for rows of a client's table in all that it sent."""
-        if not self.is_table:
-            return None
-        if client not in self.finders:
-            x = self.data.train.x
+    def _find(self, client: int, *, as_input: bool = False) -> RowFinder:
+        """What looks for rows of a client's table in all that it sent; `as_input`: as a network is given them."""
+        if (client, as_input) not in self.finders:
+            public, held = self._public, self._held
+            mine = self.data.train.x[self.examples.parts[client]]
+            if as_input and self.data.columns is not None:
+                mine, public, held = (self.data.columns.model_input(x) for x in (mine, public, held))
             arrays = (v.values for (k, _), some in self._numbers.items() if k == client for v in some)
-            windows = count_windows(arrays, x.shape[1])
-            self.finders[client] = RowFinder(x[self.examples.parts[client]], self._public, self._held, windows)
-        return self.finders[client]
+            windows = count_windows(arrays, mine.shape[1])
+            self.finders[client, as_input] = RowFinder(mine, public, held, windows)
+        return self.finders[client, as_input]
 
-    @cached_property
+    @property
     def _public(self) -> NDArray[Any]:
-        """Rows that everybody has, by which columns may be scaled: those that models' inputs are scaled by."""
+        """Rows that everybody has, by which columns may be scaled, as models' inputs are."""
         return self.data.test.x
 
     @cached_property
@@ -172,37 +176,39 @@ class _Search:
     def describe_table(self) -> Iterator[Seen]:
         """That none was found, with a trial, or what could not be told of these rows."""
         clients = sorted({a.sender.number for a in self._read})
-        limits = {k: f.count_limits() for k in clients if (f := self._find(k)) is not None}
-        if not limits:
-            return
+        limits = {k: self._find(k).count_limits() for k in clients}
         worst = min(limits, key=lambda k: limits[k].alone)
         few = describe_few(worst, limits[worst])
-        if few:
-            yield few
-        if not self.rows and limits[worst].enough:
-            rows, hits, others = self._try(worst, limits[worst].enough)
-            yield Finding(
-                id="raw-rows",
-                title="No row of a client's table stands in what clients sent",
-                summary=f"{fmt.plural(len(self._read), 'message')} of {fmt.plural(len(clients), 'client')} were "
-                f"read. As a trial {fmt.plural(rows, 'row')} of client {worst} were written into a message like "
-                f"its own, in other units: {hits} were found, and {others} of as many held-out rows.",
-                artifacts=[*map(str, dict.fromkeys(a.kind for a in self._read))],
-                does_not_show=LIMIT + (f". {few}" if few else ""),
-            )
+        if self.rows:
+            yield from filter(None, [few])
+            return
+        read = f"{fmt.plural(len(self._read), 'message')} of {fmt.plural(len(clients), 'client')} were read"
+        yield Finding(
+            id="raw-rows",
+            title="Single rows of a client's table cannot be told from chance in what clients sent"
+            if few
+            else "No row of a client's table stands in what clients sent",
+            outcome=Outcome.NOT_APPLICABLE if few else Outcome.RAN,
+            summary=f"{read}, and none was found. {self._try(worst, limits[worst].enough)}",
+            reason=few,
+            artifacts=[*map(str, dict.fromkeys(a.kind for a in self._read))],
+            does_not_show=LIMIT,
+        )
 
-    def _try(self, client: int, enough: int) -> tuple[int, int, int]:
-        """Rows written into a client's newest message, how many were found, and how many of held-out people."""
-        finder = self._find(client)
-        assert finder is not None
-        mine, held = finder.rows, self._held
-        n = min(max(TRIED, enough), len(mine), len(held))
+    def _try(self, client: int, enough: int) -> str:
+        """What is found of rows that are written behind a client's newest message, theirs and others'."""
+        finder, held = self._find(client), self._held
+        n = min(max(TRIED, enough), len(finder.rows), len(held) - 1)
+        if not enough or n < enough:
+            return "So few rows could not be found wherever they stood."
         newest = [v.values for v in read_numbers(next(a for a in self._read if a.sender.index == client).payload)]
-        scale = self._public.std(axis=0)
-        written = ((mine[:n] - self._public.mean(axis=0)) / np.where(scale > 0, scale, 1)).astype(np.float32)
+        written = np.asarray(finder.rows[:n], np.float32)
         nobody = RowFinder(held[:n], self._public, held[n:], finder.windows)
-        found = [len(f.find([*newest, written])) for f in (finder, nobody)]
-        return n, min(found[0], n), found[1]
+        hits, others = (len(f.find([*newest, written])) for f in (finder, nobody))
+        return (
+            f"As a trial {fmt.plural(n, 'row')} of client {client} were written behind its "
+            f"newest message: {min(hits, n)} were found, and {others} of as many held-out rows."
+        )
 
 
 def describe_few(client: int, limits: Limits) -> str:
@@ -210,9 +216,7 @@ def describe_few(client: int, limits: Limits) -> str:
     if limits.alone > 1 / 2:
         return ""
     together = (
-        f"{limits.enough} one after the other could be"
-        if limits.enough
-        else "no number of them one after the other could be either"
+        f"{limits.enough} in a row could be" if limits.enough else "no number of them in a row could be either"
     )
     return (
         f"Rows of this table cannot be told from chance alone: by itself a row of client {client} would need "
