@@ -30,6 +30,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.laid_out import Flat, count_windows, lay_out
+
 Values = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
@@ -48,6 +50,7 @@ MOST_PAIRS = 2_000_000  # of numbers and rows that are compared for one reading
 COLUMNS = 8  # of a row by which it is looked for where numbers are many, those that fewest have
 MOST_ALIKE = 500  # of other people's rows that one is held against
 CHUNK = 1 << 16
+FAR = 1e100  # further apart than numbers of messages
 BUCKETS = (1 << 22) - 3  # in which what rows and places have in common is added up first; a prime
 
 
@@ -75,12 +78,6 @@ def count_bits(shared: NDArray[Any] | int, held: int) -> Values:
 def count_needed(windows: int, rows: int, readings: int) -> float:
     """Bits from which on one row by itself is no chance."""
     return float(np.log2(max(2, windows * rows * readings)) + MARGIN)
-
-
-def count_windows(arrays: Iterable[NDArray[Any]], width: int) -> int:
-    """Places at which rows of so many numbers may begin, in every order and both ways."""
-    orders = (v for a in arrays if _is_read(a, width) for v in _list_orders(a, width))
-    return 2 * sum(v.size - width + 1 for v in orders)
 
 
 def list_readings(rows: Values, public: Values | None) -> list[Reading]:
@@ -119,6 +116,7 @@ class RowFinder:
     public: NDArray[Any] | None = None
     held: NDArray[Any] | None = None
     windows: int = 0  # that are read in all, where this is a part of it
+    spans: Sequence[slice] = ()  # numbers of each column, where one may be several, as a category is; () one each
 
     def find(self, arrays: Sequence[NDArray[Any]]) -> dict[int, float]:
         """Which rows stand among these arrays, of any type and shape, and the bits by which each is told."""
@@ -126,7 +124,7 @@ class RowFinder:
         if width < FEWEST or not len(self._rows):
             return found
         needed = self.count_limits(arrays).needed
-        for flat in _lay_out(arrays, width):
+        for flat in lay_out(arrays, width):
             for k in range(len(self._readings)):
                 for row, bits in self._find_in(flat, k, needed):
                     found[row] = max(bits, found.get(row, 0.0))
@@ -141,7 +139,7 @@ class RowFinder:
         needed = count_needed(windows, n, len(self._readings))
         grade = self._grade(0, np.dtype(np.float64))
         each_row = np.arange(n)
-        bits, _ = _score(grade.written.ravel(), grade, each_row, width * each_row, 1)
+        bits, _ = _score(grade.written.ravel(), grade, self._parts, each_row, width * each_row, 1)
         bits = bits - self._find_alike(grade, self._readings[0].factor, each_row)
         together, each = needed - np.log2(n), float(np.median(bits) - self._choices[-1] - np.log2(n) - APART)
         several = max(TOGETHER, int(np.ceil(together / each))) if each > 0 else 0
@@ -180,9 +178,15 @@ class RowFinder:
         return self.held is not None and len(self.held) > 0
 
     @cached_property
+    def _parts(self) -> "_Parts":
+        width = self._rows.shape[1]
+        firsts = np.array([s.start for s in self.spans] if self.spans else range(width))
+        return _Parts(firsts, np.diff(firsts, append=width))
+
+    @cached_property
     def _choices(self) -> Values:
         """[F + 1] bits that it takes to say which columns agree, by how many do."""
-        width = self._rows.shape[1]
+        width = len(self._parts.firsts)
         return np.log2((width + 1) * scipy.special.comb(width, np.arange(width + 1)))
 
     @cached_property
@@ -211,7 +215,21 @@ class RowFinder:
             shared[:, j] = np.searchsorted(column, x[:, j] + wide, side="right")
             shared[:, j] -= np.searchsorted(column, x[:, j] - wide)
         bits = np.where(np.isnan(x), 0.0, count_bits(shared - own, ordered.shape[1] - own))
+        self._tell_categories(bits)
         return _Grade(written, reach, bits, self._count_digits(bits) if own else bits)
+
+    def _tell_categories(self, bits: Values) -> None:
+        """Columns of several numbers tell what all of these tell together, at the number that tells most."""
+        own, parts = not self._has_held, self._parts
+        for first, size in zip(parts.firsts[parts.sizes > 1], parts.sizes[parts.sizes > 1], strict=True):
+            numbers = slice(first, first + size)
+            both = np.concatenate([self._rows[:, numbers], self._beside[:, numbers]])
+            _, which = np.unique(both, axis=0, return_inverse=True)
+            mine, theirs = np.split(which.ravel(), [len(self._rows)])
+            shared = np.bincount(theirs, minlength=which.max() + 1)[mine]
+            most = first + bits[:, numbers].argmax(axis=1)
+            bits[:, numbers] = 0
+            bits[np.arange(len(mine)), most] = count_bits(shared - own, len(theirs) - own)
 
     def _count_digits(self, bits: Values) -> Values:
         scaled = self._rows * GRID
@@ -224,12 +242,12 @@ class RowFinder:
         given = self._beside[:MOST_ALIKE]
         alike = np.zeros(len(whose))
         for k, i in enumerate(whose.tolist()):
-            agrees = np.abs(given - self._rows[i]) <= grade.reach[i] * np.abs(factor)
+            agrees = self._parts.join(np.abs(given - self._rows[i]) <= grade.reach[i] * np.abs(factor))
             told = (agrees @ grade.bits[i])[~agrees.all(axis=1)]
             alike[k] = max(0.0, told.max(initial=0.0) - np.log2(1 + len(told)))
         return alike[which]
 
-    def _find_in(self, flat: "_Flat", reading: int, needed: float) -> Iterator[tuple[int, float]]:
+    def _find_in(self, flat: Flat, reading: int, needed: float) -> Iterator[tuple[int, float]]:
         grade, n = self._grade(reading, flat.dtype), len(self._rows)
         apart = np.log2(n) + APART
         matched, column, place = _list_matches(flat, grade)
@@ -240,7 +258,7 @@ class RowFinder:
             some, start = matched[inside], start[inside]
             told = grade.whole[some, column[inside]]
             row, start = _choose_pairs(some, start, told, len(flat.values), min(apart, needed))
-            bits, agreed = _score(flat.values, grade, row, start, step)
+            bits, agreed = _score(flat.values, grade, self._parts, row, start, step)
             likely = np.flatnonzero(bits > apart)
             row, start, choice = row[likely], start[likely], self._choices[agreed[likely]]
             bits = bits[likely] - self._find_alike(grade, self._readings[reading].factor, row)
@@ -254,6 +272,24 @@ class RowFinder:
             yield from ((i, extra + apart) for i, extra in together)
 
 
+class _Parts(NamedTuple):
+    """Which numbers of a row are one column's."""
+
+    firsts: Numbers  # [columns]
+    sizes: Numbers  # [columns]
+
+    def join(self, agrees: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[p, F] whether all numbers of a column agree, for each of them."""
+        if len(self.firsts) == agrees.shape[1]:
+            return agrees
+        return np.repeat(np.logical_and.reduceat(agrees, self.firsts, axis=1), self.sizes, axis=1)
+
+    def set_apart(self, window: Values) -> Values:
+        """[p, F] numbers that are never the same by themselves, where a column is several of them."""
+        several = np.repeat(self.sizes > 1, self.sizes)
+        return np.where(several, FAR * (2 + np.arange(window.shape[1])), window) if several.any() else window
+
+
 class _Grade(NamedTuple):
     written: Values  # [n, F]
     reach: Values  # [n, F], within which a number is what is written
@@ -261,58 +297,7 @@ class _Grade(NamedTuple):
     whole: Values  # [n, F], where a row agrees in every column
 
 
-@dataclass(frozen=True)
-class _Flat:
-    """Numbers of one type, array after array in each of its orders, NaN between them."""
-
-    dtype: np.dtype[Any]
-    values: Values
-    begins: Numbers  # of each order of each array
-    steps: Numbers  # between rows there, where an array has rows
-    width: int  # F
-
-    @cached_property
-    def order(self) -> Numbers:
-        """Places of the numbers from the least on, NaN at the end."""
-        return np.argsort(self.values, kind="stable")
-
-    @cached_property
-    def ordered(self) -> Values:
-        return self.values[self.order]
-
-
-def _lay_out(arrays: Iterable[NDArray[Any]], width: int) -> Iterator[_Flat]:
-    parts: dict[np.dtype[Any], list[NDArray[Any]]] = {}
-    for array in arrays:
-        if _is_read(array, width):
-            parts.setdefault(array.dtype.newbyteorder("="), []).extend(_list_orders(array, width))
-    gap = np.full(1, np.nan)
-    for dtype, orders in parts.items():
-        with np.errstate(invalid="ignore"):  # what bytes spell may be no number
-            pieces = [np.concatenate([np.asarray(v, np.float64).ravel(), gap]) for v in orders]
-        begins = np.concatenate([[0], np.cumsum([len(p) for p in pieces])[:-1]])
-        steps = np.array([v.shape[-1] if v.ndim > 1 else 0 for v in orders])
-        values = np.concatenate(pieces)
-        values[~np.isfinite(values)] = np.nan
-        yield _Flat(dtype, values, begins, steps, width)
-
-
-def _is_read(array: NDArray[Any], width: int) -> bool:
-    return array.dtype.kind in "fiu" and array.size >= width
-
-
-def _list_orders(array: NDArray[Any], width: int) -> Iterator[NDArray[Any]]:
-    """An array in C and in F order, and a flat one by columns."""
-    yield array
-    if array.ndim > 1 and min(array.shape) > 1:
-        yield array.T
-    elif max(array.shape, default=0) == array.size:
-        for columns in (width, width + 1):
-            if array.size % columns == 0 and array.size > columns:
-                yield array.reshape(columns, -1).T
-
-
-def _list_matches(flat: _Flat, grade: _Grade) -> tuple[Numbers, Numbers, Numbers]:
+def _list_matches(flat: Flat, grade: _Grade) -> tuple[Numbers, Numbers, Numbers]:
     """Rows, columns and where among the numbers these are written."""
     n, _ = grade.written.shape
     low = np.searchsorted(flat.ordered, grade.written - grade.reach)
@@ -339,7 +324,9 @@ def _choose_pairs(row: Numbers, start: Numbers, bits: Values, size: int, least: 
     return keys // size, keys % size
 
 
-def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: int) -> tuple[Values, Numbers]:
+def _score(
+    values: Values, grade: _Grade, parts: _Parts, row: Numbers, start: Numbers, step: int
+) -> tuple[Values, Numbers]:
     """[p] Bits of the columns in which windows agree with rows, each written number once; and how many agree."""
     width = grade.written.shape[1]
     found, agreed = np.zeros(len(row)), np.zeros(len(row), np.int64)
@@ -347,7 +334,8 @@ def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: in
         some = slice(begin, begin + CHUNK)
         i = row[some]
         window = values[start[some, None] + step * np.arange(width)]
-        agrees = np.abs(window - grade.written[i]) <= grade.reach[i]
+        agrees = parts.join(np.asarray(np.abs(window - grade.written[i]) <= grade.reach[i]))
+        window = parts.set_apart(window)
         bits = np.where(agrees.all(axis=1)[:, None], grade.whole[i], grade.bits[i]) * agrees
         order = np.argsort(window, axis=1, kind="stable")
         ordered, bits, reach = (np.take_along_axis(v, order, axis=1) for v in (window, bits, grade.reach[i]))
@@ -357,7 +345,7 @@ def _score(values: Values, grade: _Grade, row: Numbers, start: Numbers, step: in
         (firsts,) = np.nonzero(new.ravel())
         best[firsts] = np.maximum.reduceat(bits.ravel(), firsts)
         found[some] = best.reshape(ordered.shape).sum(axis=1)
-        agreed[some] = agrees.sum(axis=1)
+        agreed[some] = agrees[:, parts.firsts].sum(axis=1)
     return found, agreed
 
 
@@ -370,7 +358,7 @@ def _choose_best(start: Numbers, bits: Values) -> Numbers:
 
 
 def _gather(
-    flat: _Flat, row: Numbers, start: Numbers, beyond: Values, needed: float
+    flat: Flat, row: Numbers, start: Numbers, beyond: Values, needed: float
 ) -> Iterator[tuple[int, float]]:
     """Rows that stand at a common step and tell enough together, and what each has beyond the common part."""
     part = np.searchsorted(flat.begins, start, side="right") - 1

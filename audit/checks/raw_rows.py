@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.laid_out import count_windows
 from fedaudit.attacks.evaluation.payloads import (
     Numbers,
     find_records,
@@ -24,7 +25,7 @@ from fedaudit.attacks.evaluation.payloads import (
     read_spelled,
     subtract_arrays,
 )
-from fedaudit.attacks.evaluation.raw_rows import Limits, RowFinder, count_windows
+from fedaudit.attacks.evaluation.raw_rows import Limits, RowFinder
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Seen
@@ -153,11 +154,13 @@ class _Search:
         if (client, as_input) not in self.finders:
             public, held = self._public, self._held
             mine = self.data.train.x[self.examples.parts[client]]
+            spans: Sequence[slice] = ()
             if as_input and self.data.columns is not None:
                 mine, public, held = (self.data.columns.model_input(x) for x in (mine, public, held))
+                spans = self.data.columns.spans
             arrays = (v.values for (k, _), some in self._numbers.items() if k == client for v in some)
             windows = count_windows(arrays, mine.shape[1])
-            self.finders[client, as_input] = RowFinder(mine, public, held, windows)
+            self.finders[client, as_input] = RowFinder(mine, public, held, windows, spans)
         return self.finders[client, as_input]
 
     @property

@@ -196,3 +196,17 @@ def test_ten_million_numbers_take_seconds_of_processor() -> None:
     begin = time.process_time()
     assert not t.find(numbers)
     assert time.process_time() - begin < 20
+
+
+def test_a_category_of_several_numbers_is_one_column() -> None:
+    data = Patients(Patients.Config(patients=750)).load()
+    t, columns = Table(data.train.x), data.columns
+    assert columns is not None
+    own, public, held, others = (columns.model_input(x) for x in (t.own, t.public, t.held, t.others))
+    whole = RowFinder(own, public, held, spans=columns.spans)
+    noise = np.random.default_rng(0).normal(size=300).astype(np.float32)
+    sent = np.concatenate([noise, own[:8].ravel()])
+    assert {*whole.find([sent])} == {*range(8)}
+    assert not RowFinder(own, public, held).find([sent])  # zeros and ones are everywhere
+    assert not RowFinder(others, public, held, spans=columns.spans).find([sent])
+    assert not whole.find([np.zeros((90, own.shape[1]))]) and not whole.find([np.eye(own.shape[1])])
