@@ -282,7 +282,7 @@ class _Parts(NamedTuple):
         """[p, F] whether all numbers of a column agree, for each of them."""
         if len(self.firsts) == agrees.shape[1]:
             return agrees
-        return np.repeat(np.logical_and.reduceat(agrees, self.firsts, axis=1), self.sizes, axis=1)
+        return np.repeat(np.asarray(np.logical_and.reduceat(agrees, self.firsts, axis=1)), self.sizes, axis=1)
 
     def set_apart(self, window: Values) -> Values:
         """[p, F] numbers that are never the same by themselves, where a column is several of them."""
@@ -333,10 +333,10 @@ def _score(
     for begin in range(0, len(row), CHUNK):  # never empty
         some = slice(begin, begin + CHUNK)
         i = row[some]
-        window = values[start[some, None] + step * np.arange(width)]
+        window = np.asarray(values[start[some, None] + step * np.arange(width)])
         agrees = parts.join(np.asarray(np.abs(window - grade.written[i]) <= grade.reach[i]))
         window = parts.set_apart(window)
-        bits = np.where(agrees.all(axis=1)[:, None], grade.whole[i], grade.bits[i]) * agrees
+        bits = np.where(agrees.all(axis=1, keepdims=True), grade.whole[i], grade.bits[i]) * agrees
         order = np.argsort(window, axis=1, kind="stable")
         ordered, bits, reach = (np.take_along_axis(v, order, axis=1) for v in (window, bits, grade.reach[i]))
         new = np.ones(ordered.shape, bool)  # none of NaN, which is last and has no bits

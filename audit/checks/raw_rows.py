@@ -233,18 +233,19 @@ def describe(
 ) -> Finding:
     """The result of `sent` rows, of which `compared` could be held against their senders'; `equal` are there."""
     value = equal if compared else clients
-    rows = (
-        f"{equal:,} of {compared:,} are examples of their sender"
-        if compared
-        else "none could be compared with what its sender holds"
-    )
+    if kind is not Kind.SEED_SAMPLES:
+        rows = f"{fmt.plural(equal, 'example')} of their senders stand among the numbers"
+    elif compared:
+        rows = f"{equal:,} of {compared:,} are examples of their sender"
+    else:
+        rows = "none could be compared with what its sender holds"
+    many = f", {sent:,} in the messages kept" if kind is Kind.SEED_SAMPLES else ""
     return Finding(
         id=f"raw-{kind}",
         title="Clients' own examples are sent as they are"
         if value
         else "What clients sent as examples is not equal to any of theirs",
-        summary=f"{clients} clients sent {kind.words}, {sent:,} in the messages kept: {rows}. "
-        f"Read by: {', '.join(readers)}.",
+        summary=f"{clients} clients sent {kind.words}{many}: {rows}. Read by: {', '.join(readers)}.",
         severity=Severity.CRITICAL if value else Severity.NONE,
         reason="No attack is needed to have them, and none can show more." if value else "",
         at_least=equal if compared else 0,
