@@ -68,6 +68,11 @@ MEASURES = {
         Measure(
             name="image_drawn_again", words="image drawn again", harm="A generator draws training images again"
         ),
+        Measure(
+            name="exact_row",
+            words="rows found, value for value",
+            harm="Rows of single people follow from what a client sends",
+        ),
         # what texts say
         Measure(
             name="exact_text",

@@ -36,7 +36,7 @@ class Tells(StrEnum):
 
 
 # What an attack may need of examples, of their labels and of the network
-Need = Literal["classes", "groups", "answers", "tokens", "next tokens", "numbers", "images", "one scale"]
+Need = Literal["classes", "groups", "answers", "tokens", "next tokens", "numbers", "rows", "images", "one scale"]
 NEEDS: dict[Need, str] = {  # as the end of "it needs"
     "classes": "a class for each example",
     "groups": "labels that make groups",
@@ -44,6 +44,7 @@ NEEDS: dict[Need, str] = {  # as the end of "it needs"
     "tokens": "texts of tokens",
     "next tokens": "a model of the next token",
     "numbers": "examples of numbers",
+    "rows": "rows of a table",
     "images": "images [channels, height, width]",
     "one scale": "numbers of one scale, and columns of a table have scales of their own",
 }

@@ -188,7 +188,7 @@ class _Search:
         read = f"{fmt.plural(len(self._read), 'message')} of {fmt.plural(len(clients), 'client')} were read"
         yield Finding(
             id="raw-rows",
-            title="Single rows of a client's table cannot be told from chance in what clients sent"
+            title="Single rows of a client's table cannot be told apart from chance in what clients sent"
             if few
             else "No row of a client's table stands in what clients sent",
             outcome=Outcome.NOT_APPLICABLE if few else Outcome.RAN,
@@ -222,7 +222,7 @@ def describe_few(client: int, limits: Limits) -> str:
         f"{limits.enough} in a row could be" if limits.enough else "no number of them in a row could be either"
     )
     return (
-        f"Rows of this table cannot be told from chance alone: by itself a row of client {client} would need "
+        f"Rows of this table cannot be told apart from chance: by itself a row of client {client} would need "
         f"{limits.needed:.0f} bits among what it sent, which {fmt.percent(limits.alone)} of its rows have; "
         f"{together}."
     )

@@ -186,7 +186,7 @@ def test_rows_over_weights_are_critical_and_those_of_honest_clients_are_not_ther
 def test_what_few_columns_cannot_tell_is_said_with_the_trial_that_would_have_found_it() -> None:
     [found] = table("fedavg", PATIENTS, "logreg").results
     assert found.outcome is Outcome.NOT_APPLICABLE and "cannot be told" in found.title
-    assert "Rows of this table cannot be told from chance alone" in found.reason
+    assert "Rows of this table cannot be told apart from chance" in found.reason
     assert "20 were found, and 0 of as many held-out rows" in found.summary
     [found] = table("fedavg", "breast_cancer", "logreg").results
     assert found.outcome is Outcome.RAN and not found.reason and found.title.startswith("No row")

@@ -1,0 +1,79 @@
+"""Clinics with rows of a table, which send statistics of them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_diabetes, load_wine
+
+from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
+
+TABLES = {"diabetes": lambda: load_diabetes(scaled=False).data, "wine": lambda: load_wine().data}
+Rows = NDArray[np.float64]
+
+
+class Clinics:
+    """As many clinics as there are sizes; whoever is left is public or held out."""
+
+    canaries = ()
+
+    def __init__(self, name: str = "diabetes", sizes: Sequence[int] = (20, 30, 40), seed: int = 0) -> None:
+        x = np.asarray(TABLES[name](), np.float64)
+        order = np.random.default_rng(seed).permutation(len(x))
+        self.parts = np.split(order[: sum(sizes)], np.cumsum(sizes)[:-1])
+        rest = order[sum(sizes) :]
+        self.x, half = x, len(rest) // 2
+        self.auxiliary, self.reference = self._take(rest[:half]), self._take(rest[half:])
+        self.knowledge = Knowledge(classes=1, shape=(x.shape[1],), auxiliary=self.auxiliary)
+
+    def _take(self, rows: NDArray[np.int64]) -> Images:
+        return Images(x=self.x[rows].astype(np.float32), y=np.zeros(len(rows), np.int64))
+
+    def rows(self, client: int) -> Rows:
+        return self.x[self.parts[client]]
+
+    def client_images(self, client: int) -> Images:
+        return self._take(self.parts[client])
+
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return self.parts[client]
+
+    def label_counts(self, client: int) -> NDArray[np.int64]:
+        return np.array([len(self.parts[client])])
+
+    def unseen(self, clients: Collection[int]) -> Unseen:
+        return Unseen(self.reference, "")
+
+
+def send(client: int, round: int, payload: Mapping[str, Any]) -> Artifact:
+    return Artifact(
+        id=f"r{round:05d}/client-{client}.uplink/client:statistics",
+        kind=Kind("client:statistics"),
+        channel=Channel.UPLINK,
+        round=round,
+        sender=Party.client(client),
+        seen_by=("server",),
+        payload={name: np.asarray(v) for name, v in payload.items()},
+    )
+
+
+def sums_that_differ(by: int = 1) -> tuple[Clinics, list[Artifact]]:
+    """Each clinic sends X'X of all its rows, and in the next round without the first of them."""
+    world = Clinics()
+    rows = [world.rows(k) for k in range(3)]
+    sent = [send(k, r, {"xx": x[r * by :].T @ x[r * by :]}) for k, x in enumerate(rows) for r in range(2)]
+    return world, sent
+
+
+def centres_that_move(by: int = 1) -> tuple[Clinics, list[Artifact]]:
+    """Each clinic sends two centres with their counts, and in the next round without the first of its rows."""
+    world, sent = Clinics(), []
+    for k in range(3):
+        for r in range(2):
+            groups = world.rows(k)[r * by : 10], world.rows(k)[10:]
+            payload = {"center": np.stack([g.mean(axis=0) for g in groups]), "count": [len(g) for g in groups]}
+            sent.append(send(k, r, payload))
+    return world, sent
