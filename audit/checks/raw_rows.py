@@ -1,10 +1,10 @@
 """Raw rows: examples that were sent as they are, the worst that can cross the wire, found without any attack.
 
-Every message of every client, and of a model also what it changed, is held against the examples of its sender
-(attacks/evaluation/payloads.py), whatever the kind, the names and the labels. Rows of a table are told by what
-their columns have in common with rows that nobody trained on (raw_rows.py). What so few columns cannot tell from
-chance is said, with the trial that would have found rows. Where nobody told what a client holds, or nothing was
-kept, what the one kind that is clients' own examples says of itself stands.
+Every message of every client, and of a table also what a model changed, is held against the examples of its
+sender (attacks/evaluation/payloads.py), whatever the kind, the names and the labels. Rows of a table are known by
+what their columns have in common with rows that nobody trained on (raw_rows.py). What so few columns cannot tell
+from chance is said, with the trial that would have found rows. Where nobody said what a client holds, or nothing
+was kept, what the one kind that is clients' own examples says of itself stands.
 """
 
 from collections import defaultdict
@@ -140,11 +140,15 @@ class _Search:
 
     @cached_property
     def _numbers(self) -> Mapping[tuple[int, Kind], list[Numbers]]:
-        """By client and kind all numbers, what bytes spell, and what was changed of a model."""
+        """By client and kind all numbers, what bytes spell, and of tables what was changed of a model.
+
+        Of images a step on one example leaves a scaled copy in the change, which attacks ask about.
+        """
         found: dict[tuple[int, Kind], list[Numbers]] = {}
         for a in self._read:
             plain = read_numbers(a.payload)
-            start = self.starts.get(a.round) if a.kind in UPDATES and a.kind not in DELTAS else None
+            is_model = self.is_table and a.kind in UPDATES and a.kind not in DELTAS
+            start = self.starts.get(a.round) if is_model else None
             moved = [] if start is None else read_numbers(subtract_arrays(a.payload, start.payload))
             found.setdefault((a.sender.number, a.kind), []).extend([*plain, *read_spelled(plain), *moved])
         return found
@@ -239,10 +243,11 @@ def describe(
         rows = f"{equal:,} of {compared:,} are examples of their sender"
     else:
         rows = "none could be compared with what its sender holds"
+    stand = "are sent as they are" if kind is Kind.SEED_SAMPLES else "stand in what they send"
     many = f", {sent:,} in the messages kept" if kind is Kind.SEED_SAMPLES else ""
     return Finding(
         id=f"raw-{kind}",
-        title="Clients' own examples are sent as they are"
+        title=f"Clients' own examples {stand}"
         if value
         else "What clients sent as examples is not equal to any of theirs",
         summary=f"{clients} clients sent {kind.words}{many}: {rows}. Read by: {', '.join(readers)}.",
