@@ -29,7 +29,7 @@ from tests.attacks.models.released import Released
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
-from tests.attacks.summaries.clinics import centres_that_move, sums_that_differ
+from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ
 from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
@@ -173,6 +173,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
     "buffer_membership": lambda: of(summaries.Buffers(4)),
     "canary_exposure": lambda: of(learnt(), leak={"copies": 4}),
+    "analytic_rows": lambda: of(*one_step()),
     "centre_rows": lambda: of(*centres_that_move()),
     "class_list": lambda: of(condensed()),
     "condensed_class": lambda: of(condensed()),

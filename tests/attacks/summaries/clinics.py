@@ -1,6 +1,7 @@
 """Clinics with rows of a table, which send statistics of them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,16 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, load_wine
 
 from fedaudit.attacks.attack import Images, Knowledge, Unseen
-from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.datasets.patients import Patients
 from fedaudit.fl.kinds import Kind
 
-TABLES = {"diabetes": lambda: load_diabetes(scaled=False).data, "wine": lambda: load_wine().data}
+INVENTED = Patients(Patients.Config(patients=750)).load()
+TABLES = {
+    "diabetes": lambda: load_diabetes(scaled=False).data,
+    "wine": lambda: load_wine().data,
+    "patients": lambda: INVENTED.train.x,
+}
 Rows = NDArray[np.float64]
 
 
@@ -27,10 +34,13 @@ class Clinics:
         rest = order[sum(sizes) :]
         self.x, half = x, len(rest) // 2
         self.auxiliary, self.reference = self._take(rest[:half]), self._take(rest[half:])
-        self.knowledge = Knowledge(classes=1, shape=(x.shape[1],), auxiliary=self.auxiliary)
+        self.columns = INVENTED.columns if name == "patients" else None
+        self.knowledge = Knowledge(
+            classes=1, shape=(x.shape[1],), auxiliary=self.auxiliary, columns=self.columns, training={"lr": 0.05}
+        )
 
     def _take(self, rows: NDArray[np.int64]) -> Images:
-        return Images(x=self.x[rows].astype(np.float32), y=np.zeros(len(rows), np.int64))
+        return Images(x=self.x[rows], y=np.zeros(len(rows), np.int64))
 
     def rows(self, client: int) -> Rows:
         return self.x[self.parts[client]]
@@ -76,4 +86,33 @@ def centres_that_move(by: int = 1) -> tuple[Clinics, list[Artifact]]:
             groups = world.rows(k)[r * by : 10], world.rows(k)[10:]
             payload = {"center": np.stack([g.mean(axis=0) for g in groups]), "count": [len(g) for g in groups]}
             sent.append(send(k, r, payload))
+    return world, sent
+
+
+def one_step(
+    name: str = "patients", sizes: Sequence[int] = (1, 2, 4), units: int = 100
+) -> tuple[Clinics, list[Artifact]]:
+    """Each clinic takes one step on all its rows, through a layer of so many units."""
+    world, rng = Clinics(name, sizes), np.random.default_rng(0)
+    public = np.asarray(world.auxiliary.x, np.float64)
+    mean, std = public.mean(axis=0), public.std(axis=0)
+    give = (lambda x: (x - mean) / std) if world.columns is None else world.columns.model_input
+    width = np.asarray(give(public[:1])).shape[1]
+    start = {"in.weight": rng.normal(0, 0.1, (units, width)), "in.bias": rng.normal(0, 0.1, units)}
+    start = {n: v.astype(np.float32) for n, v in start.items()}
+    out, sent = rng.normal(0, 0.1, units), [replace(send(0, 0, start), kind=Kind.GLOBAL_MODEL)]
+    sent[0] = replace(sent[0], id="r00000/server.downlink/global_model", channel=Channel.DOWNLINK)
+    sent[0] = replace(sent[0], sender=SERVER, seen_by=("server", "client"))
+    for k in range(len(sizes)):
+        x = np.asarray(give(world.rows(k)), np.float64)
+        on = x @ start["in.weight"].T + start["in.bias"] > 0
+        slope = on * out * (1 - np.arange(len(x))[:, None] / 10) / len(x)
+        after = {
+            "in.weight": start["in.weight"] - 0.05 * slope.T @ x,
+            "in.bias": start["in.bias"] - 0.05 * slope.sum(0),
+        }
+        upload = send(k, 0, {n: v.astype(np.float32) for n, v in after.items()})
+        sent.append(
+            replace(upload, id=upload.id.replace("client:statistics", "local_model"), kind=Kind.LOCAL_MODEL)
+        )
     return world, sent

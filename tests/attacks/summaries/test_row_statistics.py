@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.summaries._row_statistics import RowStatistics, match_rows
+from fedaudit.attacks.evaluation.row_recovery import match_rows
+from fedaudit.attacks.summaries._row_statistics import RowStatistics
 from fedaudit.attacks.summaries.centre_rows import CentreRows
 from fedaudit.attacks.summaries.sums_rows import SumsRows
 from tests.attacks.summaries.clinics import Clinics, centres_that_move, send, sums_that_differ
