@@ -73,6 +73,11 @@ MEASURES = {
             words="rows found, value for value",
             harm="Rows of single people follow from what a client sends",
         ),
+        Measure(
+            name="lone_value",
+            words="people alone in a cell of a table",
+            harm="A value of a single person stands in counts that a client sends",
+        ),
         # what texts say
         Measure(
             name="exact_text",

@@ -29,7 +29,7 @@ from tests.attacks.models.released import Released
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
-from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ
+from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ, tables
 from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
@@ -181,6 +181,8 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "condensed_recovery": lambda: of(condensed()),
     "condensed_refinement": refined,
     "count_recovery": lambda: of(groups((), 6)),
+    "curve_rows": lambda: of(*tables()),
+    "lone_cells": lambda: of(*tables()),
     "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
     "entropy": lambda: memorised(GLOBAL),

@@ -12,6 +12,7 @@ from fedaudit.attacks.attack import Images, Knowledge, Unseen
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.datasets.patients import Patients
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.tasks.survival import Survival
 
 INVENTED = Patients(Patients.Config(patients=750)).load()
 TABLES = {
@@ -40,7 +41,9 @@ class Clinics:
         )
 
     def _take(self, rows: NDArray[np.int64]) -> Images:
-        return Images(x=self.x[rows], y=np.zeros(len(rows), np.int64))
+        days = np.floor(100 * np.abs(np.sin(1.0 + rows))) + 1  # until something happened, to two of three
+        labels = np.stack([days, rows % 3 > 0], axis=1).astype(np.float32)
+        return Images(x=self.x[rows], y=np.zeros(len(rows), np.int64), labels=labels)
 
     def rows(self, client: int) -> Rows:
         return self.x[self.parts[client]]
@@ -115,4 +118,21 @@ def one_step(
         sent.append(
             replace(upload, id=upload.id.replace("client:statistics", "local_model"), kind=Kind.LOCAL_MODEL)
         )
+    return world, sent
+
+
+def tables(bins: int = 20, sizes: Sequence[int] = (40, 40, 40)) -> tuple[Clinics, list[Artifact]]:
+    """Each clinic sends a histogram of every column, and a survival curve."""
+    world = Clinics(sizes=sizes)
+    world.knowledge = replace(world.knowledge, task=Survival())
+    low, high = world.auxiliary.x.min(axis=0), world.auxiliary.x.max(axis=0)
+    edges = np.linspace(low, high + 1e-6, bins + 1).T
+    sent = []
+    for k in range(len(sizes)):
+        images = world.client_images(k)
+        counts = np.stack([np.histogram(v, e)[0] for v, e in zip(images.x.T, edges, strict=True)])
+        times = np.unique(images.wanted[:, 0])
+        at, event = images.wanted[:, 0][:, None] == times, images.wanted[:, 1:] > 0
+        payload = {"t": times, "observed": (at & event).sum(axis=0), "censored": (at & ~event).sum(axis=0)}
+        sent.append(send(k, 0, {"counts": counts, "edges": edges, **payload}))
     return world, sent
