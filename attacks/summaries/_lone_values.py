@@ -2,7 +2,7 @@
 
 A subclass lists the cells of a message: of which value, from where to where, and how many people it says are in
 each. A cell of one is claimed: somebody has a value there, and whoever knows enough to pick the person learns it.
-The blind adversary claims the cells in which one of as many public people is alone; the negative control holds
+The blind adversary claims the cells of a table of as many public people; the negative control holds
 the claims against as many people who were held out. The planted leak is a table of the client's own people.
 
 Claim: client, value (which column) int64 [k], low, high [k], people int64 [k] of all cells, each once.
@@ -27,6 +27,7 @@ from fedaudit.fl.threats.threat import Harm
 
 Values = NDArray[np.float64]
 Payload = Mapping[str, NDArray[Any]]
+PUBLIC = "cells of one in a table of public people"
 
 
 class Cell(NamedTuple):
@@ -59,50 +60,48 @@ class LoneValues(Attack):
         found: dict[tuple[int, Cell], None] = {}
         for a in sorted(self._sent(view), key=lambda a: a.id):
             found |= {(a.sender.number, cell): None for cell in self.list_cells(a.payload, knowledge.shape[0])}
-        cells = [cell for _, cell in found]
-        return {
-            "client": np.array([client for client, _ in found], np.int64),
-            "value": np.array([c.value for c in cells], np.int64),
-            "low": np.array([c.low for c in cells]),
-            "high": np.array([c.high for c in cells]),
-            "people": np.array([c.people for c in cells], np.int64),
-        }
+        return {"client": np.array([client for client, _ in found], np.int64), **_write([c for _, c in found])}
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        right, blind, lucky, blind_lucky, planted, whose = (list[Any]() for _ in range(6))
+        right, blind, lucky, blind_lucky, planted, guesses = (list[bool]() for _ in range(6))
+        whose, guessed_of = list[int](), list[int]()
         for client in np.unique(claim["client"]).tolist():
             mine = claim["client"] == client
             own = self.read_values(truth.client_images(client))
             held, public = (
-                self._draw(some, len(own), rng) for some in (truth.unseen({client}).images, truth.auxiliary)
+                some.only(rng.permutation(len(some))[: len(own)])
+                for some in (truth.unseen({client}).images, truth.auxiliary)
             )
-            inside = [count_inside(claim, mine, values) for values in (own, held, public)]
-            alone, in_held, in_public = (n == 1 for n in inside)
-            said = claim["people"][mine] == 1
-            right += alone[said].tolist()
-            lucky += in_held[said].tolist()
-            guessed = np.flatnonzero(in_public)[: int(said.sum())]
-            missing = int(said.sum()) - len(guessed)
-            blind += [*alone[guessed].tolist(), *[False] * missing]
-            blind_lucky += [*in_held[guessed].tolist(), *[False] * missing]
+            held_values = self.read_values(held)
+            said = mine & (claim["people"] == 1)
+            right += (count_inside(claim, said, own) == 1).tolist()
+            lucky += (count_inside(claim, said, held_values) == 1).tolist()
             whose += [client] * int(said.sum())
+            guess = self._claim_cells(self.summarise(public, truth.auxiliary), public.x.shape[1])
+            one = guess["people"] == 1
+            guessed = (count_inside(guess, one, own) == 1).tolist()
+            blind += guessed
+            blind_lucky += (count_inside(guess, one, held_values) == 1).tolist()
+            guessed_of += [client] * len(guessed)
             planted.append(self._plant(truth.client_images(client), truth.auxiliary))
+            guesses.append(bool(guessed) and all(guessed))
         if not right:
             return []
-        groups, name = np.array(whose), "cells of one public person"
-        hits = Judge().judge_hits("lone_value", np.array(right), {name: np.array(blind)}, groups=groups)
+        groups = {"": np.array(whose), PUBLIC: np.array(guessed_of)}
         judge = Judge(control="negative", note="the same cells of as many held-out people")
-        silent = judge.judge_hits("lone_value", np.array(lucky), {name: np.array(blind_lucky)}, groups=groups)
-        judge = Judge(control="positive", note="a table of the client's own people in the same cells")
-        once = np.array([np.array(blind)[groups == k][0] for k in np.unique(groups)])
-        leak = np.array(planted)[np.isin(np.unique(claim["client"]), groups)]
-        return [hits, silent, judge.judge_hits("lone_value", leak, {name: once}, groups=INDEPENDENT)]
+        found = [
+            Judge().judge_hits("lone_value", np.array(right), _name(blind), groups=groups),
+            judge.judge_hits("lone_value", np.array(lucky), _name(blind_lucky), groups=groups),
+        ]
+        judge = Judge(control="positive", note="a table of the client's own people: clients of whom all is right")
+        found.append(
+            judge.judge_hits("lone_value", np.array(planted), _name(guesses), groups=INDEPENDENT)  # a client each
+        )
+        return found
 
     def _plant(self, people: Images, public: Images) -> bool:
         """Whether what a client sends of its people gives away somebody who is alone, and nobody else."""
-        cells = self.list_cells(self.summarise(people, public), people.x.shape[1])
-        claim = {"value": np.array([c.value for c in cells]), "people": np.array([c.people for c in cells])}
-        claim |= {"low": np.array([c.low for c in cells]), "high": np.array([c.high for c in cells])}
+        claim = self._claim_cells(self.summarise(people, public), people.x.shape[1])
         inside = count_inside(claim, claim["people"] >= 0, self.read_values(people))
         return bool((inside == claim["people"]).all() and (inside == 1).any())
 
@@ -128,8 +127,21 @@ class LoneValues(Attack):
     def _sent(self, view: Sequence[Artifact]) -> list[Artifact]:
         return [a for a in view if a.from_client and a.sender.index is not None and self.card.pick_read([a.kind])]
 
-    def _draw(self, people: Images, number: int, rng: np.random.Generator) -> Values:
-        return self.read_values(people.only(rng.permutation(len(people))[:number]))
+    def _claim_cells(self, payload: Payload, width: int) -> Claim:
+        return _write(self.list_cells(payload, width))
+
+
+def _write(cells: Sequence[Cell]) -> Claim:
+    return {
+        "value": np.array([c.value for c in cells], np.int64),
+        "low": np.array([c.low for c in cells]),
+        "high": np.array([c.high for c in cells]),
+        "people": np.array([c.people for c in cells], np.int64),
+    }
+
+
+def _name(guesses: list[bool]) -> dict[str, NDArray[np.bool_]]:
+    return {PUBLIC: np.array(guesses)} if guesses else {}
 
 
 def count_inside(claim: Claim, mine: NDArray[np.bool_], values: Values) -> NDArray[np.int64]:

@@ -181,7 +181,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "condensed_recovery": lambda: of(condensed()),
     "condensed_refinement": refined,
     "count_recovery": lambda: of(groups((), 6)),
-    "curve_rows": lambda: of(*tables()),
+    "curve_rows": lambda: of(*tables(sizes=(100, 100, 100))),
     "lone_cells": lambda: of(*tables()),
     "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
