@@ -105,7 +105,7 @@ def attack(
         name: Of an attack (`fedaudit tools list attacks`), or module:Class.
         model: The network, with the weights that the adversary sees, of any type of numbers. It maps
             (x - mean) / std to logits: alone, as `logits` of what it gives, or as its only output [N, classes];
-            one logit is that of class 1 of two.
+            one logit is that of class 1 of two. Or a fitted model of scikit-learn's, which is given x as it is.
         members: (x, y) that it was trained on, or a Dataset or DataLoader of such pairs: images [N, C, H, W] from
             0 to 1 or rows [N, columns], labels from 0, names of `classes`, or as the task has them. With
             `messages`, what each client holds: {"Alice": (x, y)}.

@@ -19,6 +19,7 @@ from fedaudit.fl.clients.attendance import Attendance, Participants
 from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.clients.task_clock import TaskClock
 from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.data.columns import Stats, pool_stats
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability
 from fedaudit.fl.data.partition import Index
@@ -261,8 +262,24 @@ class Federation:
         )
 
     def restore(self) -> Saved | None:
-        """Where an interrupted run left off, with the logs cut back to there."""
-        return self.checkpoints.restore() if self.checkpoints else None
+        """Where an interrupted run left off, with the logs cut back to there. One that begins sends its scale."""
+        saved = self.checkpoints.restore() if self.checkpoints else None
+        if saved is None and self._holdings.data.is_scaled_by_clients:
+            self._share_scale(self._holdings.data)
+        return saved
+
+    def _share_scale(self, data: Data) -> None:
+        """Each client says what its columns are like, and all are sent what the server makes of it."""
+        columns, told = data.columns, list[Stats]()
+        assert columns is not None
+        self.wire.records.mark_milestone(0)
+        for k in self.members:
+            stats = columns.describe(data.train.x[self._holdings.parts[k]])
+            sent = {Kind.FEATURE_STATS: {name: torch.from_numpy(values) for name, values in stats.items()}}
+            if heard := self.wire.uplink(0, sent, k, {}):
+                told.append({name: values.numpy() for name, values in heard[Kind.FEATURE_STATS].items()})
+        pooled = {name: torch.from_numpy(values) for name, values in pool_stats(told).items()}
+        self.wire.broadcast(0, {Kind.FEATURE_STATS: pooled}, self.members)
 
     def participate(self, round: int, candidates: Sequence[int], choice: bool = False) -> Participants:
         """Draw the round's clients. Clients without data are selected and answer "no data" .

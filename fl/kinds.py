@@ -172,6 +172,12 @@ class Kind(StrEnum):
     GAN_G = Row("gan_G", "weights of an image generator trained on clients' data", Tells.CLIENT, MODEL)
     GAN_D = Row("gan_D", "weights of a critic trained on clients' data", Tells.CLIENT, MODEL)
 
+    FEATURE_STATS = Row(  # 0 of a category; the server sends what all of them tell together
+        "feature_stats",
+        "number, mean, deviation, least and greatest value of each column over one client's rows",
+        Tells.CLIENT,
+        {"count": "[F]", "mean": "[F]", "deviation": "[F]", "least": "[F]", "greatest": "[F]"},
+    )
     NUM_EXAMPLES = Row(
         "num_examples",
         "how many examples one client holds",

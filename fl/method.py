@@ -10,7 +10,7 @@ delivered (a lost reply never advances a control variate).
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
@@ -63,6 +63,12 @@ class Card:
     def trained(self) -> Kind:
         """What a client's trained weights are sent as."""
         return Kind.ADAPTER if Kind.ADAPTER in self.uplink else Kind.LOCAL_MODEL
+
+
+def send_stats(card: Card) -> Card:
+    """The card of a method in a federation whose clients say what their columns are like before its rounds."""
+    up, down = ((*kinds, Kind.FEATURE_STATS) for kinds in (card.uplink, card.downlink))
+    return replace(card, uplink=up, downlink=down)
 
 
 def require_task(card: Card, task: Task) -> None:

@@ -123,7 +123,7 @@ class PlayedMessage(Attack):
         asked = self._asked(claim, truth, rng)
         if not (pairs := asked.pairs):
             return []
-        found = evidence(_pool(pairs), {}, others="people of the same classes whom nobody trained on")
+        found = evidence(_pool(pairs), {}, others="people with such labels whom nobody trained on")
         silent = [halves(others, rng) for _, others in pairs]
         note = "people whom nobody trained on in the place of members"
         found += evidence(_pool(silent), {}, control="negative", note=note)[:1]

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedaudit.audit.case.estimators import wrap_estimator
 from fedaudit.audit.case.networks import count_outputs
 from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays
 from fedaudit.fl.runtime.errors import UserError, quote_error, suggest_name
@@ -159,8 +160,10 @@ def prepare_network(net: Any, x: NDArray[np.float32], width: int, task: Task) ->
 
     `net` stays as it is, and n is at least 1. Answers are what it gives, or stand in what it gives: named logits,
     as the only numbers [n, c], or as the only ones of `width` columns. One number an example is a column, and of
-    two classes (0, z). Raises UserError where none are.
+    two classes (0, z). A fitted model of scikit-learn's kind is asked for its probabilities. Raises UserError
+    where none are.
     """
+    net = wrap_estimator(net, task)
     if not isinstance(net, nn.Module) or isinstance(net, torch.jit.ScriptModule):
         what = "compiled by TorchScript" if isinstance(net, nn.Module) else f"a {type(net).__name__}"
         raise UserError(

@@ -77,8 +77,7 @@ class AttackFile(Form):
     people: list[PeopleCount]  # by harm, and kind of message where it reads several; of facts, clients
     remedy: str  # for what was found here; the card's where it is empty
     galleries: list[ImageFile]
-    texts: list[TextExhibit]
-    rows: list[RowExhibit] = Field(default=[])  # files that were written before have none
+    texts: list[TextExhibit | RowExhibit]
     curves: list[Series]
     read: list[str]
     rounds: dict[str, list[Count]]  # kind -> rounds of the messages that it opened

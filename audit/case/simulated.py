@@ -25,7 +25,7 @@ from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
-from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training, send_stats
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import share_result
@@ -86,12 +86,19 @@ class SimulatedCase:
 
     @cached_property
     def data(self) -> Data:
+        data = self._loaded
+        if data.columns is not None and data.is_scaled_by_clients:  # as the server does with their messages
+            held = [data.train.x[rows] for rows in self.population.parts if len(rows)]
+            data = replace(data, columns=data.columns.pool([data.columns.describe(x) for x in held]))
+        return self._require_same("data", data, of_data)
+
+    @cached_property
+    def _loaded(self) -> Data:
         federation = self.config.federation
         limits = federation.train_limit, federation.test_limit
         # hundreds of runs of a matrix are open together: they hold the same arrays
         data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
-        data = replace(data, task=read_task(federation.model, data.task, "federation.model"))
-        return self._require_same("data", data, of_data)
+        return replace(data, task=read_task(federation.model, data.task, "federation.model"))
 
     def _draw_subset(self) -> Data:
         """Examples within the limits of the config."""
@@ -112,14 +119,14 @@ class SimulatedCase:
     def population(self) -> Population:
         holdout = self.config.federation.holdout
         population = populate(
-            self.data,
+            self._loaded,
             self._partition,
             self.config.federation.clients,
             self.streams,
             auxiliary=holdout.auxiliary,
             reference=holdout.reference,
             server=holdout.server,
-            own=(OWN if self.data.train.repeats_owners else 0.0) if holdout.own is None else holdout.own,
+            own=(OWN if self._loaded.train.repeats_owners else 0.0) if holdout.own is None else holdout.own,
         )
         if not any(map(len, population.parts)):
             raise UserError(
@@ -156,6 +163,8 @@ class SimulatedCase:
     @cached_property
     def method(self) -> RoundMethod:
         found: RoundMethod = build_plugin("methods", self.config.method, "method")
+        if getattr(self.dataset.config, "scaled_by", "public") == "clients":
+            found.card = send_stats(found.card)
         return found
 
     @property

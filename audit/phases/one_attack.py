@@ -10,7 +10,7 @@ import numpy as np
 
 from fedaudit.attacks.attack import Attack, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import Assertion, ImageGallery, RowExhibit, TextExhibit, is_replay
+from fedaudit.attacks.evidence import Assertion, ImageGallery, is_replay
 from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, MissingTruth
@@ -88,14 +88,12 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
 def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
     evidence = _ask(attack, "measure", claim, truth, rng)
     people = _ask(attack, "count_people", claim, truth, rng)
-    exhibits = _ask(attack, "exhibits", claim, truth)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": [dataclasses.asdict(p) for p in people],
         "remedy": _ask(attack, "choose_remedy", claim, truth, people),
         "galleries": [_encode(g) for g in _ask(attack, "galleries", claim, truth)],
-        "texts": [dataclasses.asdict(e) for e in exhibits if isinstance(e, TextExhibit)],
-        "rows": [dataclasses.asdict(e) for e in exhibits if isinstance(e, RowExhibit)],
+        "texts": [dataclasses.asdict(t) for t in _ask(attack, "exhibits", claim, truth)],
         "curves": [dataclasses.asdict(c) for c in _ask(attack, "curves", claim, truth)],
     }
 

@@ -51,11 +51,7 @@ from fedaudit.fl.runtime.yaml import read_yaml
 
 MOST_ROUNDS = 1_000_000
 WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
-PATH, TOKENIZER, SCHEMA = (
-    "path",
-    "tokenizer",
-    "schema",
-)  # settings of data sets and networks that name a file or folder
+PATH, TOKENIZER, SCHEMA = "path", "tokenizer", "schema"  # settings of data and networks that name files
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
 
@@ -148,9 +144,9 @@ class Config(Group):
                 require_download(spec.name, spec.settings.get(PATH) or DATA, "federation.dataset")
             return spec
         settings = {key: value for key, value in spec.settings.items() if key != "download"}
-        for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER), (SCHEMA, SCHEMA)):
-            if settings.get(key) is not None or (key == PATH and name in self._origin.data):
-                settings[key] = self._origin.locate(name, str(settings.get(key)))
+        for key in (PATH, TOKENIZER, SCHEMA):
+            if settings.get(key) is not None or (key == PATH and spec.name in self._origin.data):
+                settings[key] = self._origin.locate(spec.name if key == PATH else key, str(settings.get(key)))
         return PluginSpec(name=spec.name, settings=settings)
 
     def locate_claims(self) -> list[Path]:

@@ -3,7 +3,7 @@
 A row x is float64 [F] in raw units: a number as it was measured, a category as its place in `levels`, and NaN
 where it is missing. A network is given numbers less their mean over their deviation, categories one-hot, and
 behind a column that may be missing a flag that it is. Mean, deviation and range are those of public rows or of a
-schema: of clients' rows they would be a message of theirs.
+schema. Of clients' rows they are a message of theirs, feature_stats, which a federation sends before its rounds.
 
 The distance is Gower's (A general coefficient of similarity, Biometrics 27, 1971), as a distance: the mean over
 columns of |difference| / (high - low) for numbers and of 0 or 1 for categories. Changed: a difference counts 1 at
@@ -24,8 +24,14 @@ from fedaudit.fl.runtime.settings import check_settings
 
 Rows = NDArray[np.float64]  # [n, F] in raw units
 Inputs = NDArray[np.float32]  # [n, width] as a network is given them
+Stats = Mapping[str, NDArray[np.float64]]  # name of STATS -> [F]
 
 MOST_LEVELS = 1000  # of a category; more are names or numbers
+SCALED_BY = (
+    "whose rows say mean, deviation and range of columns: those held out for testing, or clients', who then "
+    "send what theirs are like"
+)
+STATS = ("count", "mean", "deviation", "least", "greatest")
 DIGITS = 6  # that are written of a number without a step
 
 
@@ -96,8 +102,9 @@ class Columns:
     """The schema of a table: its columns, and how a network's inputs are scaled."""
 
     columns: tuple[Column, ...]
-    mean: tuple[float, ...] = ()  # of each column by public rows, 0 of a category; empty: not known yet
+    mean: tuple[float, ...] = ()  # of each column, 0 of a category; empty: not known yet
     std: tuple[float, ...] = ()
+    by: Literal["public", "clients"] = "public"  # whose rows say mean, deviation and range; clients send theirs
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
@@ -130,17 +137,32 @@ class Columns:
         """With ranges that are not declared, mean and deviation of public rows [m, F]."""
         if not len(public):
             raise UserError("columns are scaled by public rows, and there are none", hint="hold some rows out")
-        columns, means, stds = list[Column](), list[float](), list[float]()
-        for column, values in zip(self.columns, public.T, strict=True):
+        return self.pool([self.describe(public)])
+
+    def scale_by(self, by: Literal["public", "clients"], public: Rows) -> "Columns":
+        """Scaled by public rows, or to be scaled by what clients send."""
+        return self.learn(public) if by == "public" else replace(self, by=by)
+
+    def describe(self, x: Rows) -> Stats:
+        """What scaling needs of somebody's rows [n, F], an array [F] each; 0 of categories, and of no value."""
+        found = {name: np.zeros(len(self)) for name in STATS}
+        for i, (column, values) in enumerate(zip(self.columns, x.T, strict=True)):
             known = values[~np.isnan(values)]
-            if column.kind == "category" or not len(known):
-                columns, means, stds = [*columns, column], [*means, 0.0], [*stds, 1.0]
-                continue
-            if column.low is None:
-                column = replace(column, low=float(known.min()), high=float(known.max()))
-            spread = float(known.std())
-            columns, means, stds = [*columns, column], [*means, float(known.mean())], [*stds, spread or 1.0]
-        return Columns(columns=tuple(columns), mean=tuple(means), std=tuple(stds))
+            if column.kind == "number" and len(known):
+                told = (len(known), known.mean(), known.std(), known.min(), known.max())
+                for name, value in zip(STATS, told, strict=True):
+                    found[name][i] = value
+        return found
+
+    def pool(self, told: Sequence[Stats]) -> "Columns":
+        """With the mean and deviation, and the ranges that are not declared, that all these tell together."""
+        found = pool_stats(told)
+        columns = tuple(
+            replace(c, low=float(a), high=float(b)) if c.kind == "number" and n and c.low is None else c
+            for c, n, a, b in zip(self.columns, found["count"], found["least"], found["greatest"], strict=True)
+        )
+        spreads = np.where(found["deviation"] > 0, found["deviation"], 1.0)
+        return replace(self, columns=columns, mean=tuple(found["mean"].tolist()), std=tuple(spreads.tolist()))
 
     def misfit(self, x: NDArray[Any]) -> str:
         """What is wrong with rows, as the end of a sentence; empty where they are right."""
@@ -221,6 +243,17 @@ class Columns:
         if len(self.mean) != len(self) or len(self.std) != len(self):
             raise ValueError("columns are scaled once they learnt from public rows")
         return self.mean, self.std
+
+
+def pool_stats(told: Sequence[Stats]) -> Stats:
+    """What several tell of their rows, as one would of all rows together."""
+    count, mean, deviation, least, greatest = (np.stack([one[name] for one in told]) for name in STATS)
+    total = count.sum(0)
+    means = (count * mean).sum(0) / np.maximum(total, 1)
+    spreads = np.sqrt((count * (deviation**2 + (mean - means) ** 2)).sum(0) / np.maximum(total, 1))
+    low, high = np.where(count > 0, least, np.inf).min(0), np.where(count > 0, greatest, -np.inf).max(0)
+    ends = (np.where(total > 0, end, 0.0) for end in (low, high))
+    return dict(zip(STATS, (total, means, spreads, *ends), strict=True))
 
 
 def read_columns(given: Mapping[Any, Any], where: str = "columns") -> Columns:

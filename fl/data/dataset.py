@@ -100,6 +100,11 @@ class Data:
         return frozenset(need for need, is_there in found.items() if is_there)
 
     @property
+    def is_scaled_by_clients(self) -> bool:
+        """Whether clients say what their columns are like, so that networks are given them on one scale."""
+        return self.columns is not None and self.columns.by == "clients"
+
+    @property
     def width(self) -> int:
         """How many numbers a network gives for an example, or for each place of it."""
         return len(self.classes) or max(self.task.width(part.y) for part in (self.train, self.test))

@@ -43,9 +43,7 @@ def read_table(path: Path, delimiter: str = ",") -> TableFile:
 
     Raises UserError for one that is missing, too large, no such text, or without a header or rows as long as it.
     """
-    if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "is not there"
-        raise UserError(f"{path} {what}", hint="path: the CSV file, seen from where the command is started")
+    require_file(path)
     if (size := path.stat().st_size) > MOST_BYTES:
         raise UserError(
             f"{path} has {size / 1e6:,.0f} MB, and {MOST_BYTES / 1e6:,.0f} MB are read at most",
@@ -66,6 +64,13 @@ def read_table(path: Path, delimiter: str = ",") -> TableFile:
                 hint="put entries that hold the delimiter in double quotes",
             )
     return TableFile(path, header, rows, lines)
+
+
+def require_file(path: Path) -> None:
+    """Raise UserError where no file is there."""
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "is not there"
+        raise UserError(f"{path} {what}", hint="name the CSV file, seen from where the command is started")
 
 
 def guess_delimiter(path: Path) -> str:

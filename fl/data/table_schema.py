@@ -72,6 +72,8 @@ def read_schema(path: Path, header: Sequence[str] | None = None) -> TableSchema:
     Raises UserError naming the file and the key that is wrong.
     """
     refuse_special(path)
+    if not path.is_file():
+        raise UserError(f"no schema {path}", hint="`fedaudit init --data FILE` writes a first one")
     given = read_yaml(path)
     if not isinstance(given, Mapping):
         raise UserError(

@@ -10,15 +10,15 @@ A level or a range of clients' rows would be a message of theirs.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.columns import Column, Columns, read_columns
+from fedaudit.fl.data.columns import SCALED_BY, Column, Columns, read_columns
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.data.table_file import TableFile, is_number, order, read_table
+from fedaudit.fl.data.table_file import TableFile, is_number, order, read_table, require_file
 from fedaudit.fl.data.table_schema import TableSchema, name_schema, read_schema
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.ranges import ProperShare
@@ -40,13 +40,19 @@ class CSV(Dataset):
     @settings
     class Config:
         path: str = Field(description="the CSV file")
-        schema: str = Field(description="what its columns are; `fedaudit init --data FILE` writes a first one")
+        schema: str | None = Field(
+            default=None,
+            description="file that says what its columns are; null: NAME.schema.yaml beside NAME.csv, which "
+            "`fedaudit init --data NAME.csv` writes",
+        )
+        scaled_by: Literal["public", "clients"] = Field(default="public", description=SCALED_BY)
         test_fraction: ProperShare = Field(
             default=0.2, description="share of the owners, or of the rows, that is held out for testing"
         )
 
     def load(self) -> Data:
-        path, stated = (Path(name).expanduser() for name in (self.config.path, self.config.schema))
+        path, stated = Path(self.config.path).expanduser(), self._locate_schema()
+        require_file(path)
         schema = read_schema(stated)
         table = read_table(path, schema.delimiter)
         schema = read_schema(stated, table.header)
@@ -75,9 +81,16 @@ class CSV(Dataset):
             test=test,
             classes=classes,
             task=task,
-            columns=columns.learn(test.x),
+            columns=columns.scale_by(self.config.scaled_by, test.x),
             about="The rows of a CSV file.",
         )
+
+    def list_files(self) -> Sequence[Path]:
+        return list(dict.fromkeys([*super().list_files(), self._locate_schema()]))
+
+    def _locate_schema(self) -> Path:
+        stated = self.config.schema
+        return Path(stated or Path(self.config.path).with_suffix(".schema.yaml")).expanduser()
 
 
 def _number_owners(table: TableFile, schema: TableSchema) -> NDArray[np.int64]:

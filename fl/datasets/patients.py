@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.columns import Column, Columns
+from fedaudit.fl.data.columns import SCALED_BY, Column, Columns
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
@@ -76,6 +76,7 @@ class Patients(Dataset):
         )
         patients: AtLeastOne = Field(default=2000, description="how many patients are invented")
         most_stays: AtLeastOne = Field(default=1, description="a patient has one to so many rows")
+        scaled_by: Literal["public", "clients"] = Field(default="public", description=SCALED_BY)
         test_fraction: ProperShare = Field(default=0.2, description="share of the patients held out for testing")
 
     def load(self) -> Data:
@@ -99,12 +100,13 @@ class Patients(Dataset):
             y = ((y - y[is_test].mean()) / (y[is_test].std() or 1.0)).astype(np.float32)
         everything = Arrays(x=x[:, kept], y=y, owner=owner.astype(np.int64))
         train, test = (everything.take(np.flatnonzero(rows)) for rows in (~is_test, is_test))
+        columns = Columns(columns=tuple(COLUMNS[i] for i in kept))
         return Data(
             train=train,
             test=test,
             classes=CLASSES[self.config.task],
             task=load_task(self.config.task)(),
-            columns=Columns(columns=tuple(COLUMNS[i] for i in kept)).learn(test.x),
+            columns=columns.scale_by(self.config.scaled_by, test.x),
             about="Rows of invented patients, numbers and categories: made by this program, about no person.",
         )
 

@@ -25,7 +25,8 @@ class Training(Section):
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
         if result.summary_metrics:
-            measures = KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()})
+            one = "class" if result.scope.has_classes else "group"
+            measures = KeyValues(items={_name(k, one): _value(k, v) for k, v in result.summary_metrics.items()})
             blocks.append(Folded("Summary measures", [measures]))
         return [*blocks, *(Chart(f) for f in figures)]
 
@@ -120,8 +121,8 @@ def _rounds(history: Sequence[History]) -> Table:
     return Table(header=[*header, *map(_name, names)], rows=rows, caption=caption)
 
 
-def _name(key: str) -> str:
-    return fmt.sentence_case(key.replace("_", " "))
+def _name(key: str, group: str = "class") -> str:
+    return fmt.sentence_case(key.replace("_", " ").replace("class", group))
 
 
 def _value(key: str, value: float) -> str:

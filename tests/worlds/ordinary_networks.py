@@ -886,8 +886,8 @@ MODELS: dict[str, tuple[Callable[[], Any], Truth]] = {
     "a state": (lambda: factory().state_dict(), refused("nn.Module")),
     "a path": (lambda: "model.pt", refused("nn.Module")),
     "nothing": (lambda: None, refused("nn.Module")),
-    "LogisticRegression": (lambda: of_sklearn(LogisticRegression), refused("nn.Module")),
-    "MLPClassifier": (lambda: of_sklearn(MLPClassifier), refused("nn.Module")),
+    "LogisticRegression": (lambda: of_sklearn(LogisticRegression), RUNS),
+    "MLPClassifier": (lambda: of_sklearn(MLPClassifier), RUNS),
 }
 
 

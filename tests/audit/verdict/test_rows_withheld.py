@@ -11,7 +11,7 @@ from fedaudit.attacks.evidence import RowExhibit
 from fedaudit.attacks.modality.table import write_pair
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.disclosure import withhold
-from fedaudit.audit.verdict.findings import list_rows
+from fedaudit.audit.verdict.findings import list_rows, list_texts
 from fedaudit.fl.data.columns import Column, Columns
 from fedaudit.reports.document import compose
 from fedaudit.reports.result import AuditResult
@@ -33,7 +33,8 @@ def shown() -> AuditResult:
     ]
     exhibit = RowExhibit(title="Rows read from updates", caption="The nearest and the farthest.", pairs=pairs)
     found = result()
-    file = {"name": found.findings[0].id, "rows": [dataclasses.asdict(exhibit)]}
+    file = {"name": found.findings[0].id, "texts": [dataclasses.asdict(exhibit)]}
+    assert not list_texts(file)
     return found.model_copy(update={"rows": list_rows(file)})
 
 

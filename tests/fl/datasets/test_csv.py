@@ -181,8 +181,13 @@ def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
     for path, says in ((tmp_path / "no.csv", "is not there"), (tmp_path, "is a folder")):
         with pytest.raises(UserError, match=says):
             CSV(CSV.Config(path=str(path), schema=str(tmp_path / "rows.yaml"))).load()
-    with pytest.raises(UserError, match="no file"):
-        CSV(CSV.Config(path=str(tmp_path), schema=str(tmp_path / "none.yaml"))).load()
+    (tmp_path / "rows.csv").write_text(WHOLE)
+    with pytest.raises(UserError, match=r"no schema .*none\.yaml"):
+        CSV(CSV.Config(path=str(tmp_path / "rows.csv"), schema=str(tmp_path / "none.yaml"))).load()
+    with pytest.raises(UserError, match=r"no schema .*rows.schema.yaml"):
+        CSV(CSV.Config(path=str(tmp_path / "rows.csv"))).load()
+    (tmp_path / "rows.schema.yaml").write_text(SCHEMA)
+    assert CSV(CSV.Config(path=str(tmp_path / "rows.csv"))).load().shape == (3,)
 
 
 @pytest.mark.parametrize(
