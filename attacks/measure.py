@@ -68,6 +68,16 @@ MEASURES = {
         Measure(
             name="image_drawn_again", words="image drawn again", harm="A generator draws training images again"
         ),
+        Measure(
+            name="exact_row",
+            words="rows found, value for value",
+            harm="Rows of single people follow from what a client sends",
+        ),
+        Measure(
+            name="lone_value",
+            words="people alone in a cell of a table",
+            harm="A value of a single person stands in counts that a client sends",
+        ),
         # what texts say
         Measure(
             name="exact_text",

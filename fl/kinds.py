@@ -36,7 +36,7 @@ class Tells(StrEnum):
 
 
 # What an attack may need of examples, of their labels and of the network
-Need = Literal["classes", "groups", "answers", "tokens", "next tokens", "numbers", "images", "one scale"]
+Need = Literal["classes", "groups", "answers", "tokens", "next tokens", "numbers", "rows", "images", "one scale"]
 NEEDS: dict[Need, str] = {  # as the end of "it needs"
     "classes": "a class for each example",
     "groups": "labels that make groups",
@@ -44,6 +44,7 @@ NEEDS: dict[Need, str] = {  # as the end of "it needs"
     "tokens": "texts of tokens",
     "next tokens": "a model of the next token",
     "numbers": "examples of numbers",
+    "rows": "rows of a table",
     "images": "images [channels, height, width]",
     "one scale": "numbers of one scale, and columns of a table have scales of their own",
 }
@@ -61,7 +62,6 @@ class Row(NamedTuple):
     tells: Tells
     arrays: dict[str, str]  # name -> shape; "*": any name
     summed: Summed = Summed.NO
-    raw: bool = False  # holds clients' examples as they are
     about: bool = False  # tells how many, of which classes or how well they fit, and passes no example on
     counted: str = ""  # the array of which one example more raises one entry by one
 
@@ -75,7 +75,7 @@ class Kind(StrEnum):
     Besides those named here there are open kinds, WHOSE:ROLE: numbers of any shape with the role that a recorded
     federation gives them and the finest group that they are computed over, such as client:optimizer.
 
-    `str(kind)` is its name; words, tells, arrays, summed, raw, counted and about are those of its Row. In shapes
+    `str(kind)` is its name; words, tells, arrays, summed, counted and about are those of its Row. In shapes
     C is the number of classes, c or m of them or of examples are listed, D is the number of features.
     """
 
@@ -83,7 +83,6 @@ class Kind(StrEnum):
     tells: Tells
     arrays: MappingProxyType[str, str]
     summed: Summed
-    raw: bool
     counted: str
     about: bool
 
@@ -91,7 +90,7 @@ class Kind(StrEnum):
         row = Row(*fields)
         kind = str.__new__(cls, row.name)
         kind._value_, kind.words, kind.tells = row.name, row.words, row.tells
-        kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
+        kind.arrays, kind.summed = MappingProxyType(row.arrays), row.summed
         kind.counted, kind.about = row.counted, row.about
         return kind
 
@@ -105,7 +104,7 @@ class Kind(StrEnum):
         kind._name_ = kind._value_ = str(value)
         kind.words = f"what its operator calls {role.replace('_', ' ')}"
         kind.tells, kind.arrays, kind.summed = Tells[whose.upper()], MappingProxyType(NUMBERS), Summed.NO
-        kind.raw, kind.counted, kind.about = False, "", False
+        kind.counted, kind.about = "", False
         return kind
 
     @property
@@ -303,11 +302,7 @@ class Kind(StrEnum):
         {"images": "[m, channels, H, W]", "labels": "[m, C]"},
     )
     SEED_SAMPLES = Row(  # in [0, 1]
-        "seed_samples",
-        "clients' own examples",
-        Tells.EXAMPLE,
-        {"images": "[m, channels, H, W]", "labels": "[m]"},
-        raw=True,
+        "seed_samples", "clients' own examples", Tells.EXAMPLE, {"images": "[m, channels, H, W]", "labels": "[m]"}
     )
 
     # Split learning: of every batch, both ways

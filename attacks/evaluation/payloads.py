@@ -5,12 +5,13 @@ lists of numbers in it, JSON, hexadecimal digits, base64; files of numpy, safete
 such; and numbers of every type in either order of bytes. Nothing is unpickled. What is recognised and not
 opened is named.
 
-A record stands there where a stretch of numbers is the record at any scale, offset and sign, or value for
-value where it has few; row by row or column by column, turned, reversed, channels last; or written so that the
-numbers do not look like it: in the last bits of numbers, in the signs of zeros, in pieces of a row, or as all
-its values in an order that only its reader knows. It is that record's alone: no other of those looked for fits
-the place nearly as well, but for copies of it (copies.py). Bits and signs must be a whole record, a piece the
-very numbers of a row, an order all values; trained numbers are like none of these by chance.
+A record stands there where a stretch of numbers is the record at any scale, offset and sign, or column by
+column where it is a row of a table or has few values (raw_rows.py); row by row or column by column, turned,
+reversed, channels last; or written so that the numbers do not look like it: in the last bits of numbers, in the
+signs of zeros, in pieces of a row, or as all its values in an order that only its reader knows. It is that
+record's alone: no other of those looked for fits the place nearly as well, but for copies of it (copies.py). Bits
+and signs must be a whole record, a piece the very numbers of a row, an order all values; trained numbers are like
+none of these by chance.
 """
 
 import base64
@@ -28,8 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.copies import Copy, count_chances, find_copies
+from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.evaluation.raw_rows import RowFinder
 from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
 from fedaudit.fl.data.images import FORMATS
 
@@ -41,6 +43,7 @@ SIGNS = "in the signs of its zeros"
 PIECES = "in pieces, number by number"
 ORDER = "in another order"
 LEAST = 16  # values of a record that is told from chance at any scale
+TABLE = 2  # dimensions of records that are rows of a table
 LEVELS = 16  # grey levels of a record in last bits, at least: 10 million numbers take a second each way
 ZEROS = 100_000  # of which signs are read, at most
 PIECE = 8  # neighbouring values that are a piece
@@ -119,23 +122,46 @@ def subtract_arrays(payload: Payload, start: Payload) -> dict[str, NDArray[Any]]
     }
 
 
-def find_in_payload(payload: Payload, records: NDArray[Any]) -> list[Standing]:
-    """Which of the records [n, ...] stand in a message, and how."""
+def find_in_payload(payload: Payload, records: NDArray[Any], *, rows: RowFinder | None = None) -> list[Standing]:
+    """Which of the records [n, ...] stand in a message, and how; `rows` as for find_records()."""
     numbers = read_numbers(payload)
-    return find_records(numbers, records) + find_records(read_spelled(numbers), records, disguised=False)
+    spelled = find_records(read_spelled(numbers), records, disguised=False, rows=rows)
+    return find_records(numbers, records, rows=rows) + spelled
 
 
-def find_records(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True) -> list[Standing]:
-    """Which of the records [n, ...] stand among the numbers; `disguised`: also where they look otherwise."""
+def find_records(
+    sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool = True, rows: RowFinder | None = None
+) -> list[Standing]:
+    """Which of the records [n, ...] stand among the numbers.
+
+    Args:
+        sent: The numbers, array by array.
+        records: Of a table also by what each column is, which all records of few values are read by.
+        disguised: Whether they are looked for also where they look otherwise.
+        rows: What looks for the same records column by column, knowing other people's; None: these are all.
+    """
+    found = [Standing(record) for record in _find_rows(sent, records, rows)]
+    return found + _find_at_any_scale(sent, records, disguised=disguised)
+
+
+def _find_rows(sent: Sequence[Numbers], records: NDArray[Any], rows: RowFinder | None) -> list[int]:
+    is_table = records.ndim == TABLE and records.dtype.kind == "f"
+    if not len(records) or not (is_table or records[0].size < LEAST):
+        return []
+    finder = rows or RowFinder(to_rows(records))
+    return sorted(finder.find([x.values for x in sent]))
+
+
+def _find_at_any_scale(sent: Sequence[Numbers], records: NDArray[Any], *, disguised: bool) -> list[Standing]:
     rows = to_rows(np.ascontiguousarray(records, np.float32))
     arrays = [make_small(x.values) for x in sent if x.values.size]
-    if not arrays or not rows.size:
+    if not arrays or not rows.size or rows.shape[1] < LEAST:
         return []
     columns = (to_rows(v).T for v in arrays if v.ndim > 1 and v.shape[0] >= rows.shape[1])
     plain = [*arrays, *map(np.ascontiguousarray, columns)]
     layouts = list_layouts(np.asarray(records, np.float32))
     found = [*_find_plain(plain, layouts)]
-    if rows.shape[1] < LEAST or not disguised:
+    if not disguised:
         return found
     numbers = np.concatenate([v.ravel() for v in arrays])
     ways = {
@@ -173,60 +199,10 @@ def _find_plain(arrays: Sequence[Row], layouts: Sequence[Row]) -> Iterator[Stand
     """Records that stand there at any scale; whether each is a row of a matrix."""
     starts = np.concatenate([[0], np.cumsum([v.size for v in arrays])])
     numbers, size = np.concatenate([v.ravel() for v in arrays]), layouts[0].shape[1]
-    copies = find_copies(numbers, *layouts) if size >= LEAST else _find_values(numbers, layouts)
-    for copy in copies:
+    for copy in find_copies(numbers, *layouts):
         k = int(np.searchsorted(starts, copy.begin, side="right")) - 1
         is_row = arrays[k].ndim == 2 and arrays[k].shape[1] == size and (copy.begin - starts[k]) % size == 0
         yield Standing(copy.example, is_row=bool(is_row))
-
-
-# Records of few values
-
-
-CLOSE = 5e-6  # of the larger of two numbers that are the same
-FEWEST = 2  # values of a record that is looked for
-GRID = 1000  # a multiple of one in so many is a number that others have as well
-DIGITS = 16.0  # bits that another number tells
-
-
-def _find_values(numbers: Row, layouts: Sequence[Row]) -> Iterator[Copy]:
-    """Records that stand there value for value and tell enough for that to be no chance."""
-    if layouts[0].shape[1] < FEWEST:
-        return
-    known = np.sort(numbers)
-    found = set[int]()
-    for rows in layouts:
-        d = rows.shape[1]
-        if len(numbers) < d:
-            return
-        stretches = np.lib.stride_tricks.sliding_window_view(numbers, d)
-        bits = _tell_bits(rows, known)
-        enough = bits.sum(axis=1) >= count_chances(len(numbers), len(rows))
-        for i in np.flatnonzero(enough).tolist():
-            row, rare = rows[i], int(bits[i].argmax())
-            places = np.flatnonzero(np.abs(stretches[:, rare] - row[rare]) <= CLOSE * abs(row[rare]))
-            here = (np.abs(stretches[places] - row) <= CLOSE * np.abs(row)).all(axis=1)
-            if here.any() and i not in found:
-                found.add(i)
-                yield Copy(i, int(places[here.argmax()]))
-
-
-def _tell_bits(rows: Row, known: Row) -> NDArray[np.float64]:
-    """[n, d] What each value tells: how few records, or how few of the numbers, have the same."""
-    bits = np.zeros(rows.shape)
-    for j, column in enumerate(rows.T):
-        ordered = np.sort(column)
-        shares = [(_count_close(column, some) + 1) / (len(some) + 1) for some in (ordered, known)]
-        bits[:, j] = np.maximum(0, np.max([-np.log2(np.minimum(share, 1)) for share in shares], axis=0))
-    scaled = rows.astype(np.float64) * GRID
-    is_odd = np.abs(scaled - np.rint(scaled)) > 1e-3 * np.maximum(1, np.abs(scaled) * 1e-2)
-    return np.where(is_odd, np.maximum(bits, DIGITS), bits)
-
-
-def _count_close(values: Row, ordered: Row) -> NDArray[np.int64]:
-    reach = CLOSE * np.abs(values)
-    high = np.searchsorted(ordered, values + reach, side="right")
-    return np.asarray(high - np.searchsorted(ordered, values - reach), np.int64)
 
 
 # Disguises

@@ -29,7 +29,6 @@ from fedaudit.attacks.evaluation.payloads import (
 )
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.checks.hidden_texts import begin_texts, count_standing
-from fedaudit.audit.checks.raw_samples import count_equal
 from fedaudit.audit.checks.sample_counts import explain_difference
 from fedaudit.audit.importing.protections import is_shorter_than_noise
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample
@@ -140,11 +139,6 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
     """Examples that are sent as they are, and those that stand in a model or its change."""
     alarms = []
     for a in sent.parts:
-        if a.kind.raw and (equal := count_equal(a, own)):
-            alarms.append(Alarm(check="examples", text=f"{equal:,} examples are sent as they are in {a.kind}"))
-    for a in sent.parts:
-        if a.kind.raw:
-            continue
         if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
             text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
             alarms.append(Alarm(check="examples", text=text))

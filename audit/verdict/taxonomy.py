@@ -182,7 +182,7 @@ _ANY = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE)
 
 FAMILIES = (  # the first that holds
     Family("control plane: made of nobody's examples", lambda k: k.control_plane, ()),
-    Family("clients' examples as they are", lambda k: k.raw, (Aim.EXFILTRATION,), _ANY[1:]),
+    Family("clients' examples as they are", lambda k: k is Kind.SEED_SAMPLES, (Aim.EXFILTRATION,), _ANY[1:]),
     Family("how fast a client works", _PACE.__contains__, (Aim.LINKAGE,)),
     Family("how well examples fit a model", _FIT.__contains__, _ANY[1:], (Aim.EXFILTRATION,)),
     Family(

@@ -93,6 +93,7 @@ class Data:
             "tokens": is_text,
             "next tokens": is_language,
             "numbers": not is_text,
+            "rows": not is_text and len(self.shape) == 1,
             "images": not is_text and len(self.shape) == 3,
             "one scale": is_text or len(self.shape) > 1,
         }

@@ -29,6 +29,7 @@ from tests.attacks.models.released import Released
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
+from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ, tables
 from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
@@ -172,12 +173,16 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
     "buffer_membership": lambda: of(summaries.Buffers(4)),
     "canary_exposure": lambda: of(learnt(), leak={"copies": 4}),
+    "analytic_rows": lambda: of(*one_step()),
+    "centre_rows": lambda: of(*centres_that_move()),
     "class_list": lambda: of(condensed()),
     "condensed_class": lambda: of(condensed()),
     "condensed_membership": lambda: of(condensed()),
     "condensed_recovery": lambda: of(condensed()),
     "condensed_refinement": refined,
     "count_recovery": lambda: of(groups((), 6)),
+    "curve_rows": lambda: of(*tables(sizes=(100, 100, 100))),
+    "lone_cells": lambda: of(*tables()),
     "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
     "entropy": lambda: memorised(GLOBAL),
@@ -234,6 +239,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "spear": lambda: of(gradients(Kind.GRADIENT), gallery=20),
     "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
+    "sums_rows": lambda: of(*sums_that_differ()),
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
     "unsplit": lambda: of(
         Convolved(clients=1), gallery=20, image_steps=10, clone_steps=10, lr=0.05, clone_lr=0.005

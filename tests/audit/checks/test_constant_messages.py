@@ -266,7 +266,7 @@ def test_what_a_client_sends_as_a_sign_of_life_is_asked_about_as_all_else(tmp_pa
     told, kept = (audit(tmp_path / m, m) for m in ("BeatsWithAnImage", "Beats"))
     of = "exact_record.server"
     (hidden,), (empty,) = ([q for q in result.questions if q.id == of] for result in (told, kept))
-    assert hidden.required and not hidden.is_answered and empty.state is QuestionState.CLEAR
+    assert hidden.required and hidden.state is QuestionState.EXPOSED and empty.state is QuestionState.CLEAR
     assert told.decision is not None and told.decision.word is not Word.READY
     assert kept.decision is not None and kept.decision.word is Word.READY
 

@@ -97,7 +97,7 @@ def test_a_base_that_does_not_fit_and_an_array_that_was_trained_as_well(tmp_path
 
 def test_an_open_kind_says_whose_data_it_is_of_and_what_its_operator_calls_it() -> None:
     kind = Kind("class:pixel_statistics")
-    assert kind.open and kind.tells is Tells.CLASS and kind == "class:pixel_statistics" and not kind.raw
+    assert kind.open and kind.tells is Tells.CLASS and kind == "class:pixel_statistics"
     assert kind.words == "what its operator calls pixel statistics" and not Kind.LOCAL_MODEL.open
     for wrong in ("weights", "hospital:x", "client:", "client:a b", "client:a/b", "client:ё"):
         with pytest.raises(ValueError, match="is not a valid Kind"):

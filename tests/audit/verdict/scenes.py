@@ -27,7 +27,7 @@ CLIENTS = 5
 _OF_CLASSES: frozenset[Need] = frozenset({"classes", "groups", "answers"})
 GIVEN: dict[str, frozenset[Need]] = {  # what data give an attack
     "image": _OF_CLASSES | {"numbers", "images", "one scale"},
-    "table": _OF_CLASSES | {"numbers"},
+    "table": _OF_CLASSES | {"numbers", "rows"},
     "text": _OF_CLASSES | {"tokens", "one scale"},
     "language": frozenset({"groups", "tokens", "next tokens", "one scale"}),
 }

@@ -73,7 +73,7 @@ def test_a_kind_of_somebodys_own_is_asked_everything() -> None:
     order = own_kind("order", tells=Tells.NOBODY)
     assert dict(list_aims(order, [Channel.DOWNLINK])) == {}
     assert find_family(order, [Channel.UPLINK, Channel.DOWNLINK]) is FAMILIES[-1]  # a client may write anything
-    assert find_family(own_kind("faces", raw=True)).aims == (Aim.EXFILTRATION,)
+    assert find_family(Kind.SEED_SAMPLES).aims == (Aim.EXFILTRATION,)
 
 
 def test_that_a_message_is_sent_at_all_is_read_by_nothing() -> None:

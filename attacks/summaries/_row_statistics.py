@@ -1,0 +1,61 @@
+"""Statistics of a table that give rows away: what such attacks share.
+
+A subclass derives rows from what a client sent, message by message. The planted leak is what the client would
+send of all its rows, and without one.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Claim, Knowledge
+from fedaudit.attacks.evaluation.artifacts import message_of
+from fedaudit.attacks.evaluation.row_recovery import RowRecovery, Rows
+from fedaudit.fl.artifact import Artifact
+
+Payload = Mapping[str, NDArray[Any]]
+MOST = 200  # rows that are derived of a client, the newest
+
+
+class RowStatistics(RowRecovery):
+    """Base class: a subclass has `card`, and says what rows statistics give away."""
+
+    leak = "what a client sends of all its rows, and without one"
+    found_in: str  # "sums of products", as the end of "no message holds"
+
+    @abstractmethod
+    def derive(self, sent: Sequence[Payload], width: int) -> Rows:
+        """[k, width] rows that follow from a client's messages, which come in their order."""
+
+    @abstractmethod
+    def summarise(self, rows: Rows) -> Payload:
+        """What a client sends of its rows [n, width]."""
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        width = knowledge.shape[0]
+        rows = {client: self.derive(sent, width)[-MOST:] for client, sent in self._list_payloads(view).items()}
+        return {
+            "client": np.repeat(np.array([*rows], np.int64), [len(some) for some in rows.values()]),
+            "row": np.concatenate([np.zeros((0, width)), *rows.values()]),
+        }
+
+    def plant(self, rows: Rows, claim: Claim, rng: np.random.Generator) -> Rows:
+        return self.derive([self.summarise(rows), self.summarise(rows[1:])], rows.shape[1])
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        width = knowledge.shape[0]
+        if not any(len(self.derive(sent, width)) for sent in self._list_payloads(view).values()):
+            return f"no client's messages hold {self.found_in}"
+        return ""
+
+    def _list_payloads(self, view: Sequence[Artifact]) -> dict[int, list[Payload]]:
+        """By client the numbers of each of its messages, whatever their kinds, in the order of rounds."""
+        found: dict[int, dict[tuple[int, str], dict[str, NDArray[Any]]]] = {}
+        for a in sorted(view, key=lambda a: a.id):
+            if a.from_client and a.sender.index is not None and self.card.pick_read([a.kind]):
+                sent = found.setdefault(a.sender.index, {}).setdefault((a.round, message_of(a)), {})
+                sent.update({f"{a.kind}/{name}": np.asarray(v) for name, v in a.payload.items()})
+        return {client: [sent[key] for key in sorted(sent)] for client, sent in sorted(found.items())}
