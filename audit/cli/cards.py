@@ -32,10 +32,7 @@ def _list_messages() -> list[Entry]:
             title=k.words,
             source="",
             text=", ".join(f"{name} {shape}" for name, shape in k.arrays.items()),
-            more={
-                "data of": k.tells.value,
-                "under secure aggregation": k.summed.value,
-            },
+            more={"data of": k.tells.value, "under secure aggregation": k.summed.value},
         )
         for k in Kind
     ]

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.cards import MESSAGES
+from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.tools import PluginKind
 from fedaudit.audit.settings.catalog import SHELVES
 from tests.audit.tiny import TEXT
