@@ -176,7 +176,7 @@ def test_a_run_folder_is_the_users_alone(private: Made) -> None:
 def test_every_data_set_says_whose_it_is() -> None:
     said = {name: catalog.load("datasets", name).holds for name in catalog.names("datasets")}
     assert {name for name, holds in said.items() if holds == "private"} == {
-        *("npz", "image_folder", "jsonl", "text_folder")
+        *("npz", "image_folder", "jsonl", "text_folder", "csv")
     }
     assert set(said.values()) <= {"public", "invented", "private"}
 
