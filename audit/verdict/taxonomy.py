@@ -176,6 +176,7 @@ _MEANS = frozenset(
         *(Kind.MEAN_LOGIT_TABLE, Kind.GLOBAL_LOGIT_TABLE),
     }
 )
+_COLUMNS = frozenset({Kind.FEATURE_STATS})
 _OUTPUTS = frozenset({Kind.PUBLIC_LOGITS, Kind.SERVER_LOGITS})
 _STATES = frozenset({Kind.GLOBAL_MODEL, Kind.RELAY_MODEL, Kind.CONTROL_GLOBAL, Kind.AGGREGATE})
 _ANY = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE)
@@ -191,6 +192,7 @@ FAMILIES = (  # the first that holds
         (Aim.ATTRIBUTE,),
         (Aim.EXFILTRATION,),
     ),
+    Family("what columns of rows are like: least and greatest are somebody's", _COLUMNS.__contains__, _ANY),
     Family("a generator or its critic", _GENERATORS.__contains__, (*_ANY, Aim.REGURGITATION)),
     Family(
         "what a layer of the network makes of each example",

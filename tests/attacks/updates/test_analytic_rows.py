@@ -5,7 +5,7 @@ import pytest
 
 from fedaudit.attacks.evaluation.row_recovery import match_rows
 from fedaudit.attacks.updates.analytic_rows import AnalyticRows, divide
-from tests.attacks.summaries.clinics import one_step
+from tests.attacks.summaries.clinics import INVENTED, one_step
 
 RNG = np.random.default_rng(0)
 
@@ -30,6 +30,21 @@ def test_rows_of_small_batches_are_exact_and_every_claim_is_right() -> None:
     assert {b.value for b in found["none"].baselines} == {0}
     [people] = attack.count_people(claim, world, RNG)
     assert {k: len(rows) for k, rows in people.hit.items()} == {0: 1, 1: 2, 2: 4} and not people.luck.hits
+
+
+def test_what_has_not_the_form_of_a_row_is_not_claimed() -> None:
+    columns = INVENTED.columns
+    assert columns is not None
+    row = INVENTED.train.x[:1]
+    given = np.asarray(columns.model_input(row)[0], np.float64)
+    between, nobody, twice = given.copy(), given.copy(), given.copy()
+    std = np.asarray(columns.std)
+    between[0] += 0.4 / std[0]  # years
+    nobody[columns.spans[5]] = 0  # no ward
+    twice[columns.spans[5]] = 1
+    for inputs, claimed in ((given, row.tolist()), (between, []), (nobody, []), (twice, [])):
+        found = divide(inputs[None], np.ones(1), np.ones((1, columns.width)), np.zeros(1), columns)
+        assert len(found) == len(claimed) and np.allclose(found, np.reshape(claimed, found.shape))
 
 
 def test_of_large_batches_nothing_is_claimed() -> None:

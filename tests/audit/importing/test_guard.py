@@ -13,6 +13,7 @@ import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
+from sklearn.datasets import load_diabetes
 from torch import nn
 from typer.testing import CliRunner
 
@@ -326,3 +327,13 @@ def test_a_site_whose_examples_are_texts_is_guarded_too(tmp_path: Path) -> None:
     for name, state, alarms in (("honest", upload.state, 0), ("hidden", hidden, 1)):
         found = check_outgoing(outgoing(tmp_path / name, counted(state, upload.examples), before), texts)
         assert len(found) == alarms and all("1 text" in a.text for a in found), found
+
+
+def test_rows_of_a_table_are_named_and_statistics_of_them_are_not(tmp_path: Path) -> None:
+    x = load_diabetes(scaled=False).data[:120].astype(np.float32)
+    own = Arrays(x=x, y=np.zeros(120, np.int64))
+    scaled = ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
+    sent = {"mean": x.mean(axis=0), "covariance": np.cov(x.T), "histogram": np.histogram(x[:, 0], 20)[0]}
+    assert not check_outgoing(outgoing(tmp_path / "honest", {"client:statistics": sent}), own)
+    [alarm] = check_outgoing(outgoing(tmp_path / "leak", {"client:statistics": sent | {"sv": scaled[:30]}}), own)
+    assert alarm.text == "30 examples can be read from client:statistics"
