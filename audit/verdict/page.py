@@ -94,7 +94,7 @@ def write_page(
         pictures=_choose_pictures(result, risks),
         coverage=_count_states(result.cells),
         options=list_options(result, word, shown, people),
-        recommendation=recommend_option(result, shown),
+        recommendation=recommend_option(result, word, shown),
         against=_describe_exception(word),
         answers=answer_signer(result, word, left),
         columns=[HEADS[h] for h in _list_columns(result)],
@@ -191,7 +191,8 @@ def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
     if not rows:
         return ""
     one = len(rows) == 1
-    return f"Harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment."
+    text = f"Harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment"
+    return f"{text}; the policy lets no other forbid it." if len(rows) < len(risks) else f"{text}."
 
 
 # --- rows of harms -----------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def _list_columns(result: AuditResult) -> list[Harm]:
 
 def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[ReaderRow]:
     numbers = {c: n for n, r in enumerate(risks[:MOST_HARMS], 1) for c in r.cells}
-    words = {"clear": "clear", "open": "open", "cannot": "cannot test"}
+    words = {"exposed": "exposed", "clear": "clear", "open": "open", "cannot": "cannot test"}
     rows = []
     for observer in dict.fromkeys(q.observer for q in result.questions):
         own = {q.harm: q for q in result.questions if q.observer == observer}
@@ -323,7 +324,7 @@ def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[Reader
                 continue
             fill = find_fill(q)
             at = f": {numbers[q.id]}" if q.id in numbers else ""
-            cells.append((fill, f"exposed{at}" if fill == "exposed" else words[fill]))
+            cells.append((fill, f"{words[fill]}{at}"))
         rows.append(ReaderRow(reader=fmt.sentence_case(fmt.name_observer(observer)), cells=cells))  # type: ignore[arg-type]
     return rows
 
