@@ -4,9 +4,13 @@ A claimed row is right where it equals a row of that client in every column, in 
 are scaled (raw_rows.py). Blind adversaries claim as many public rows, each once, and the public's median; the
 negative control holds the same claims against people who were held out.
 
-Claim: row float64 [k, F] and client [k].
+The report shows a client's rows beside what was claimed of them, column by column, in raw units.
+
+Claim: row float64 [k, F], client [k]; read int64 [c], the clients whose messages were read, whether or not a row
+follows from them; columns, objects [1]: what numbers of a row stand for, or None.
 """
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any
 
@@ -18,15 +22,18 @@ from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.raw_rows import list_readings
-from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.evidence import Evidence, RowExhibit, RowPair, TextExhibit
+from fedaudit.attacks.modality import table
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
+from fedaudit.fl.data.columns import Column, Columns
 from fedaudit.fl.threats.threat import Harm
 
 Rows = NDArray[np.float64]
 NEAR = 1e-3  # of a column's deviation: sums in single precision have few digits left for one person
 HELD_OUT = 500  # people of a client's negative control, at most
 MIDDLE = "the public's median"
+MOST_COMPARED = 200  # claims of a client that are looked through for them
 
 
 class RowRecovery(Attack):
@@ -40,44 +47,47 @@ class RowRecovery(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         right, planted, negative, random, median, lucky = (list[bool]() for _ in range(6))
+        once: dict[str, list[bool]] = {"public rows": [], MIDDLE: []}
         clients = list[int]()
         public = np.asarray(truth.auxiliary.x, np.float64)
-        for client in np.unique(claim["client"]).tolist():
+        for client in claim["read"].tolist():
             claimed, own = claim["row"][claim["client"] == client], _rows(truth.client_images(client).x)
             held = _rows(truth.unseen({client}).images.x)[: min(HELD_OUT, len(own))]
-            drawn = public[rng.permutation(len(public))[: len(claimed)]]
-            middle = np.tile(np.median(public, axis=0), (len(claimed), 1))
+            drawn = public[rng.permutation(len(public))[: max(1, len(claimed))]]
+            middle = np.median(public, axis=0)[None]
+            guessed = (match_rows(drawn, own, public) >= 0).tolist()
+            is_middle, is_lucky = (bool((match_rows(middle, some, public) >= 0).all()) for some in (own, held))
+            k = len(claimed)
             right += (match_rows(claimed, own, public) >= 0).tolist()
-            random += (match_rows(drawn, own, public) >= 0).tolist() + [False] * (len(claimed) - len(drawn))
-            median += (match_rows(middle, own, public) >= 0).tolist()
             negative += (match_rows(claimed, held, public) >= 0).tolist()
-            lucky += (match_rows(middle, held, public) >= 0).tolist()
-            clients += [client] * len(claimed)
+            random += (guessed + [False] * k)[:k]
+            median += [is_middle] * k
+            lucky += [is_lucky] * k
+            clients += [client] * k
             if len(own) > 1:
                 planted.append(bool((match_rows(self.plant(own, claim, rng), own, public) == 0).any()))
-        groups = np.array(clients)
-        blind = {"public rows": np.array(random), MIDDLE: np.array(median)}
-        found = [
-            Judge().judge_hits("exact_row", np.array(right), blind, groups=groups),
-            Judge(control="negative", note="the same rows against held-out people's").judge_hits(
-                "exact_row", np.array(negative), {MIDDLE: np.array(lucky)}, groups=groups
-            ),
-        ]
+                once["public rows"].append(guessed[0])
+                once[MIDDLE].append(is_middle)
+        groups, found = np.array(clients), list[Evidence]()
+        if right:
+            blind = {"public rows": np.array(random), MIDDLE: np.array(median)}
+            found.append(Judge().judge_hits("exact_row", np.array(right), blind, groups=groups))
+            judge = Judge(control="negative", note="the same rows against held-out people's")
+            by_middle = {MIDDLE: np.array(lucky)}
+            found.append(judge.judge_hits("exact_row", np.array(negative), by_middle, groups=groups))
         if planted:
             judge = Judge(control="positive", note=self.leak)
-            once = {
-                name: np.array([hits[groups == k][0] for k in np.unique(groups)]) for name, hits in blind.items()
-            }
-            found.append(
-                judge.judge_hits("exact_row", np.array(planted), once, groups=INDEPENDENT)
-            )  # a client each
+            guesses = {name: np.array(hits) for name, hits in once.items()}
+            found.append(  # a client each
+                judge.judge_hits("exact_row", np.array(planted), guesses, groups=INDEPENDENT)
+            )
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        """Everybody of the clients of whom a row was derived."""
+        """Everybody of the clients whose messages were read; hit is whose row was claimed."""
         counted = CountedPeople("equal to a row that follows from what was sent", Harm.RECONSTRUCTION)
         public = np.asarray(truth.auxiliary.x, np.float64)
-        for client in np.unique(claim["client"]).tolist():
+        for client in claim["read"].tolist():
             claimed, people = claim["row"][claim["client"] == client], truth.client_rows(client)
             hit = np.unique(match_rows(claimed, _rows(truth.client_images(client).x), public))
             counted.test(client, people, people[hit[hit >= 0]])
@@ -87,20 +97,70 @@ class RowRecovery(Attack):
                 counted.luck(float(i in lucky), 1, mark, [client])
         return counted.people(truth)
 
+    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit | RowExhibit]:
+        """Of all rows that claims were matched to the nearest, the one in the middle and the farthest."""
+        public, shown = np.asarray(truth.auxiliary.x, np.float64), list[tuple[float, str, RowPair]]()
+        columns = claim["columns"][0] or name_columns(public)
+        others = list[float]()
+        for client in np.unique(claim["client"]).tolist():
+            claimed = claim["row"][claim["client"] == client][:MOST_COMPARED]
+            own = _rows(truth.client_images(client).x)
+            claimed = read_claims(claimed, own, public)
+            found = table.compare_rows(claimed, own, columns)
+            for i in np.flatnonzero(found.claim >= 0).tolist():
+                pair = table.write_pair(f"client {client}", own[i], claimed[found.claim[i]], columns)
+                shown.append((float(found.distance[i]), pair.name, pair))
+            blind = table.compare_rows(public[: len(claimed)], own, columns)
+            others += blind.distance[blind.claim >= 0].tolist()
+        if not shown:
+            return []
+        order = sorted(range(len(shown)), key=lambda i: shown[i][0])
+        places = dict.fromkeys((order[0], order[len(order) // 2], order[-1]))
+        words = ("nearest", "middle", "farthest")
+        named = zip(places, words if len(places) == len(words) else ("nearest", "farthest"), strict=False)
+        pairs = [dataclasses.replace(shown[i][2], name=f"{shown[i][1]}, {word}") for i, word in named]
+        caption = (
+            f"Of {len(shown):,} rows with a claim; each claim is given to one row. As many public rows, given "
+            f"out in the same way, are off by {np.mean(others):.3g} over all columns"
+        )
+        return [
+            RowExhibit(
+                title=f"Rows claimed by {self.card.title[0].lower()}{self.card.title[1:]}",
+                caption=caption,
+                pairs=pairs,
+            )
+        ]
+
+
+def name_columns(public: Rows) -> Columns:
+    """Columns that nobody described, by their numbers, with ranges of public rows."""
+    return Columns(columns=tuple(Column(name=f"column {i + 1}") for i in range(public.shape[1]))).learn(public)
+
 
 def match_rows(claimed: Rows, rows: Rows, public: Rows) -> NDArray[np.int64]:
     """[k] which of the rows [n, F] each claim [k, F] equals in every column, however they are scaled; or -1."""
-    found = np.full(len(claimed), -1)
+    return _match(claimed, rows, public)[0]
+
+
+def read_claims(claimed: Rows, rows: Rows, public: Rows) -> Rows:
+    """[k, F] claims in raw units, where they equal a row in some scaling; the others as they are."""
+    return _match(claimed, rows, public)[1]
+
+
+def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], Rows]:
+    found, read = np.full(len(claimed), -1), claimed.copy()
     if not len(rows):
-        return found
-    spread = public.std(axis=0)
+        return found, read
+    spread = np.nanstd(public, axis=0)
     near = NEAR * np.where(spread > 0, spread, 1.0)
     for reading in list_readings(rows, public):
         given = claimed * reading.factor + reading.offset
         for i in np.flatnonzero(found < 0):
-            equal = np.flatnonzero((np.abs(rows - given[i]) <= near).all(axis=1))
-            found[i] = equal[0] if len(equal) else -1
-    return found
+            same = (np.abs(rows - given[i]) <= near) | (np.isnan(rows) & np.isnan(given[i]))
+            equal = np.flatnonzero(same.all(axis=1))
+            if len(equal):
+                found[i], read[i] = equal[0], given[i]
+    return found, read
 
 
 def _rows(x: NDArray[Any]) -> Rows:

@@ -37,7 +37,11 @@ class RowStatistics(RowRecovery):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         width = knowledge.shape[0]
         rows = {client: self.derive(sent, width)[-MOST:] for client, sent in self._list_payloads(view).items()}
+        columns = np.empty(1, object)
+        columns[0] = knowledge.columns
         return {
+            "columns": columns,
+            "read": np.array([client for client, some in rows.items() if len(some)], np.int64),
             "client": np.repeat(np.array([*rows], np.int64), [len(some) for some in rows.values()]),
             "row": np.concatenate([np.zeros((0, width)), *rows.values()]),
         }

@@ -10,8 +10,6 @@ line, since units of a network with one output agree on mixtures too. The truth 
 Left out are units that moved by less than rounding hides: |db_r| > 250 * 2^-25 (rms W + 3 max |b|), since what is
 sent is a difference of numbers in single precision. Adam moves every weight alike and silences this attack, which
 bounds nothing. The planted leak is one step on one row, through a layer of random weights.
-
-Claim, besides that of RowRecovery: columns, objects [1], what numbers of a row stand for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +59,7 @@ class AnalyticRows(RowRecovery):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found: dict[int, list[Rows]] = {}
         for update in iterate_updates(view, knowledge):
-            if update.origin == "recorded" and update.client >= 0:
+            if update.origin == "recorded" and update.client >= 0 and _has_layer(update, knowledge):
                 found.setdefault(update.client, []).append(
                     read_rows(update, knowledge.columns, knowledge.shape[0])
                 )
@@ -70,6 +68,7 @@ class AnalyticRows(RowRecovery):
         columns[0] = knowledge.columns
         return {
             "columns": columns,
+            "read": np.array([*rows], np.int64),
             "client": np.repeat(np.array([*rows], np.int64), [len(some) for some in rows.values()]),
             "row": np.concatenate([np.zeros((0, knowledge.shape[0])), *rows.values()]),
         }
@@ -85,11 +84,15 @@ class AnalyticRows(RowRecovery):
         return divide(moved, moved_bias, weight, bias, columns)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        width = knowledge.shape[0] if knowledge.columns is None else knowledge.columns.width
-        updates = iterate_updates(view, knowledge)
-        if not any([*_list_layers(u.gradient, width)] for u in updates):
+        if not any(_has_layer(update, knowledge) for update in iterate_updates(view, knowledge)):
             return "no upload holds a first dense layer with a bias, and the model that it started from"
         return ""
+
+
+def _has_layer(update: Update, knowledge: Knowledge) -> bool:
+    """Whether there is a layer that may read rows."""
+    width = knowledge.shape[0] if knowledge.columns is None else knowledge.columns.width
+    return any(True for _ in _list_layers(update.gradient, width))
 
 
 def read_rows(update: Update, columns: Columns | None, width: int) -> Rows:

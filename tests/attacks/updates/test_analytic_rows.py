@@ -49,7 +49,12 @@ def test_what_has_not_the_form_of_a_row_is_not_claimed() -> None:
 
 def test_of_large_batches_nothing_is_claimed() -> None:
     world, sent = one_step(sizes=(64, 64))
-    assert not len(AnalyticRows().run(sent, world.knowledge, RNG)["row"])
+    claim = AnalyticRows().run(sent, world.knowledge, RNG)
+    assert not len(claim["row"]) and not AnalyticRows().exhibits(claim, world)
+    [planted] = AnalyticRows().measure(claim, world, RNG)
+    assert planted.control == "positive" and planted.value == 1
+    [people] = AnalyticRows().count_people(claim, world, RNG)
+    assert {k: len(rows) for k, rows in people.tested.items()} == {0: 64, 1: 64} and not any(people.hit.values())
 
 
 @pytest.mark.parametrize("name", ["diabetes", "wine"])
