@@ -190,9 +190,9 @@ def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
     rows = [str(n) for n, r in enumerate(risks[:MOST_HARMS], 1) if {r.finding, *r.also, *r.cells} & {*forbidding}]
     if not rows:
         return ""
-    one = len(rows) == 1
-    text = f"Harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment"
-    return f"{text}; the policy lets no other forbid it." if len(rows) < len(risks) else f"{text}."
+    one, some = len(rows) == 1, len(rows) < len(risks)
+    harms = f"harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment"
+    return f"Only {harms}." if some else f"{fmt.sentence_case(harms)}."
 
 
 # --- rows of harms -----------------------------------------------------------------------------------
@@ -288,7 +288,8 @@ def find_fill(cell: Cell) -> Fill:
         return "exposed"
     if cell.state is State.CLEAR:
         return "clear"
-    return "cannot" if isinstance(cell, Question) and cell.is_untestable else "open"
+    is_untested = isinstance(cell, Question) and cell.is_untestable and not cell.at_least
+    return "cannot" if is_untested else "open"
 
 
 def _count_states(cells: Sequence[Cell]) -> Coverage:
