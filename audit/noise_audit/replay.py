@@ -15,7 +15,7 @@ counts where the play is the run, with every training played.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,23 +25,13 @@ import torch
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.drawn_noise import NoiseOrigin, find_origin
+from fedaudit.audit.noise_audit.drawn_noise import find_origin
 from fedaudit.audit.noise_audit.other_lines import find_other_line
-from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.plays.factors import Factor
+from fedaudit.audit.noise_audit.pairs import Side
+from fedaudit.audit.noise_audit.stages import PairOutcome, PlayStage
 from fedaudit.audit.plays.run import MOST_OF_A_RUN, PlayLimits, RunPlayer
-from fedaudit.audit.plays.world import (
-    CALCULATED,
-    RELATIVE,
-    Event,
-    Key,
-    Listener,
-    Probe,
-    World,
-    WorldDifference,
-    iterate_noise,
-)
-from fedaudit.fl.artifact import Channel, Party
+from fedaudit.audit.plays.world import CALCULATED, Event, Key, Listener, Probe, World, iterate_noise
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.noise import share_of_noise
@@ -53,75 +43,12 @@ from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
 OTHER_SUMS = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
+DRAWN_BY_PLACE = (
+    "Draws are made by a record's place: one record less leaves others' to it, so that plays with and without a "
+    "record say nothing. With a record in another's place nothing moved further than that may; draw for each "
+    "of `client.records`, and a record less is compared as well."
+)
 CLOSE = 1e-4  # of two means that are the same number, printed with four digits
-
-
-@dataclass
-class PairOutcome:
-    """What the pairs of one observer and unit showed."""
-
-    tried: int = 0
-    largest: float = 0.0  # distance over what is declared
-    failure: WorldDifference | None = None
-    pair: str = ""  # that shows it
-
-    def add(self, pair: Pair, listener: Listener) -> None:
-        """Keep the worst: what is not declared at all, then what goes furthest beyond."""
-        self.tried += 1
-        self.largest = max([self.largest, *listener.ratios.values()])
-        for difference in [*listener.differences, *_find_others(pair, listener)]:
-            if self.failure is None or _rank(difference) > _rank(self.failure):
-                self.failure, self.pair = difference, pair.name
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether a noised release moved by more than numbers are rounded; else nothing was tried."""
-        return self.largest > RELATIVE
-
-    @property
-    def is_settled(self) -> bool:
-        return self.failure is not None and self.failure.ratio is None
-
-
-@dataclass(frozen=True)
-class PlayStage:
-    """Where one observer listens to plays of the federation."""
-
-    player: RunPlayer
-    observer: str
-    origin: NoiseOrigin = field(default_factory=NoiseOrigin)
-
-    def listen(
-        self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
-    ) -> Listener:
-        """One play, compared with `first`; what does not depend on the change is taken from `known`."""
-        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.origin.aside)
-        self.player.play(listener, side.neighbour, known)
-        return listener
-
-    def compare(self, pair: Pair, honest: World) -> Listener:
-        """The second world of a pair, compared with the first."""
-        first, known = honest, None if pair.trained else honest
-        if not pair.first.is_honest:
-            first = self.listen(pair.first, known=known).world
-        listener = self.listen(pair.second, first, pair.factor, None if pair.trained else first)
-        pair.moves.update(listener.moves)
-        return listener
-
-    def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
-        case = self.player.case
-        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest, self.origin.trained)
-        central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
-        return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
-
-    def try_another_seed(self, unit: Unit, outcome: PairOutcome) -> None:
-        """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
-        again = replace(self, player=self.player.reseed())
-        honest = again.listen(Side()).world
-        for pair in again.list_pairs(unit, honest):
-            if pair.another_seed:
-                named = replace(pair, name=f"{pair.name}, under another master seed")
-                outcome.add(named, again.compare(pair, honest))
 
 
 @sharing()
@@ -243,33 +170,21 @@ def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
         return check(status=Status.DECLARED, reason=reason)
     outcome = PairOutcome()
     for pair in stage.list_pairs(unit, honest):
-        if pair.spare and outcome.has_moved:
+        if pair.spare and (outcome.has_moved or outcome.is_uncoupled):
             break
-        outcome.add(pair, stage.compare(pair, honest))
+        stage.try_pair(pair, honest, outcome)
         if outcome.is_settled:
             break
     if outcome.failure is None and outcome.has_moved:
         stage.try_another_seed(unit, outcome)
+    if outcome.failure is None and outcome.is_uncoupled:
+        stage.try_replaced_records(honest, outcome)
     return _conclude(partial(check, pairs=outcome.tried), outcome)
-
-
-def _find_others(pair: Pair, listener: Listener) -> list[WorldDifference]:
-    """Clients whose releases differ although their data do not."""
-    if pair.touched is None:
-        return []
-    allowed = {str(Party.client(k)) for k in pair.touched}
-    keys = [key for key, ratio in listener.ratios.items() if ratio and key.party not in allowed]
-    text = f"differs although only data of {', '.join(sorted(allowed))} were changed"
-    return [WorldDifference(key, text) for key in keys if key.party.removeprefix("client/").isdecimal()][:1]
 
 
 def _doubt(check: BoundCheck, doubts: Sequence[str]) -> BoundCheck:
     text = "; ".join(doubts)
     return replace(check, status=Status.DECLARED, reason=f"{text[0].upper()}{text[1:]}.")
-
-
-def _rank(difference: WorldDifference) -> float:
-    return float("inf") if difference.ratio is None else difference.ratio
 
 
 def _conclude(check: Callable[..., BoundCheck], outcome: PairOutcome) -> BoundCheck:
@@ -283,6 +198,8 @@ def _conclude(check: Callable[..., BoundCheck], outcome: PairOutcome) -> BoundCh
             pair=outcome.pair,
             ratio=failure.ratio,
         )
+    if outcome.is_uncoupled:
+        return check(status=Status.DECLARED, reason=DRAWN_BY_PLACE)
     if not outcome.has_moved:
         reason = f"None of {tried} pairs of neighbouring plays of the run moved anything that gets noise."
         return check(status=Status.DECLARED, reason=reason)
