@@ -13,7 +13,6 @@ The play of the run as it was is held against the run: it enters the same ledger
 counts where the play is the run, with every training played.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,17 +25,16 @@ from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.drawn_noise import find_origin
+from fedaudit.audit.noise_audit.other_draws import describe_generators, find_other_draw
 from fedaudit.audit.noise_audit.other_lines import find_other_line
 from fedaudit.audit.noise_audit.pairs import Side
 from fedaudit.audit.noise_audit.stages import PairOutcome, PlayStage
 from fedaudit.audit.plays.run import MOST_OF_A_RUN, PlayLimits, RunPlayer
-from fedaudit.audit.plays.world import CALCULATED, Event, Key, Listener, Probe, World, iterate_noise
+from fedaudit.audit.plays.world import CALCULATED, Key, Listener, Probe, World
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.ledger import Release, Unit
-from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.recorder import read
-from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.bound import Status
@@ -94,7 +92,9 @@ def audit_bounds(
         for observer in SEES
         for unit in units
     ]
-    doubts = [*list_doubts(lines, case.dataset, case.data)]
+    doubts = [*describe_generators(lines, first), *list_doubts(case.dataset, case.data)]
+    if elsewhere := find_other_draw(honest[SERVER]):
+        doubts.append(str(elsewhere))
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
         whose = "how private they are, nor whether a record or client is more than its answers"
         doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows {whose}")
@@ -127,32 +127,6 @@ def _refute_ledger(observer: str, unit: Unit, lines: Sequence[Release], other: s
     return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="ledger")
 
 
-def find_misstatement(world: World) -> Event | None:
-    """Noise that was drawn by another line than the ledger has of it, or more often; None where there is none.
-
-    Work that never left its client has no line.
-    """
-    entered: dict[tuple[int, str, str], Counter[tuple[object, ...]]] = defaultdict(Counter)
-    for line in world.lines:
-        entered[line.round, line.sender, line.source][_read_law(line)] += line.count
-    for event in iterate_noise(world):
-        drawn = event.line
-        known = entered.get((drawn.round, drawn.sender, drawn.source)) if drawn is not None else None
-        if drawn is None or known is None:
-            continue
-        known[_read_law(drawn)] -= 1
-        if known[_read_law(drawn)] < 0:
-            return event
-    return None
-
-
-def _read_law(line: Release) -> tuple[object, ...]:
-    """What of a line decides about noise and what it hides."""
-    share = f"{share_of_noise(line):.9g}"  # of noise made together, a line has what those who came add up to
-    drawn = (line.sampling, line.sample_rate) if line.unit == "record" else ()
-    return line.mechanism, share, line.sensitivity, line.unit, line.adjacency, *drawn
-
-
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     check = partial(BoundCheck, observer=stage.observer, unit=unit)
     if clear := find_clear(stage.observer, unit, honest.lines):
@@ -160,9 +134,9 @@ def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
         return check(status=Status.REFUTED, reason=reason, place="noise")
-    if wrong := find_misstatement(honest):
-        reason = f"{wrong.key}: it is drawn by another line than the one in the ledger."
-        return check(status=Status.REFUTED, reason=reason, place=f"{wrong.key.place} {wrong.key.name}")
+    if (wrong := find_other_draw(honest)) and wrong.is_dearer:
+        key = wrong.event.key
+        return check(status=Status.REFUTED, reason=f"{wrong}.", place=f"{key.place} {key.name}")
     again = stage.listen(Side(), honest)
     if again.differences or any(again.ratios.values()):
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
@@ -229,11 +203,8 @@ def _find_other_release(artifacts: Path, world: World) -> Iterator[str]:
                 return
 
 
-def list_doubts(lines: Sequence[Release], dataset: Dataset, data: Data) -> Iterator[str]:
-    """Sentences, one for each thing that was taken on trust: the run's own source draws noise of a known law."""
-    noised = (r for r in lines if r.noise_multiplier and r.mechanism in CALCULATED and r.generator != CIPHER)
-    if kinds := sorted({r.kind for r in noised}):
-        yield f"the noise on {', '.join(kinds)} is of a generator of the team's own: its law is declared"
+def list_doubts(dataset: Dataset, data: Data) -> Iterator[str]:
+    """Sentences on how a data set was prepared, which is taken on trust."""
     name = dataset.title
     if not is_shipped(dataset):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
@@ -247,6 +218,3 @@ def _is_normalised_by_itself(data: Data) -> bool:
         return False
     axes = tuple(i for i in range(data.train.x.ndim) if i != 1)
     return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
-
-
-# The noise of plays -----------------------------------------------------------------------------------------
