@@ -46,3 +46,10 @@ class LineReplaced(CentralDP):
     def average(self, averaging: Averaging) -> None:
         super().average(averaging)
         averaging.releases[:] = [replace(line, source="copied") for line in averaging.releases]
+
+
+class CountsOnADraw(HasItsNoiseDrawn):
+    """Wrong: says that a fifth of the clients are drawn."""
+
+    def lines(self, sending: Sending) -> Sequence[Release]:
+        return [replace(r, sampling="poisson", sample_rate=0.2) for r in super().lines(sending)]
