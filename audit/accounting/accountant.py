@@ -198,6 +198,11 @@ def explain_full_count(release: Release, roles: Collection[str], adjacency: Adja
     """Why a release of clients of whom some are drawn counts as if all took part, as a phrase; else empty."""
     if release.unit != "client" or not release.noise_multiplier:
         return ""
+    if release.uncredited_rate < 1:
+        return (
+            f"{release.source or 'its maker'} counts on clients drawn at rate {release.uncredited_rate:g}, and the "
+            "run does not draw them so"
+        )
     if release.sampling == "unknown":
         return UNCREDITED_LAW
     if release.sampling not in CREDITED or release.sample_rate == 1:

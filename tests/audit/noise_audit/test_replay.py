@@ -427,9 +427,9 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     case = make_case(protections=[GAUSSIAN])
     mean = tuple(case.data.train.x.mean((0, 2, 3), dtype=np.float64).tolist())
     case.__dict__["data"] = replace(case.data, mean=mean)
-    assert not [*list_doubts((), case.dataset, case.data)]
+    assert not [*list_doubts(case.dataset, case.data)]
     monkeypatch.setattr(type(case.dataset), "holds", "private")
-    [doubt] = list_doubts((), case.dataset, case.data)
+    [doubt] = list_doubts(case.dataset, case.data)
     assert "as if that were public" in doubt
 
 
