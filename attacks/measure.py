@@ -117,6 +117,11 @@ MEASURES = {
             harm="The number of examples of each class that a client holds is learned",
         ),
         Measure(
+            name="class_means_known",
+            words="means of all columns by class known",
+            harm="The mean of every column of a client's people is learned, class by class",
+        ),
+        Measure(
             name="label_set_exact_match",
             words="label set exact match",
             harm="The classes that a client holds are learned",

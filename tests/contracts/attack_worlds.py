@@ -29,7 +29,7 @@ from tests.attacks.models.released import Released
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
-from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ, tables
+from tests.attacks.summaries.clinics import centres_that_move, newton_steps, one_step, sums_that_differ, tables
 from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
@@ -215,6 +215,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "mashed_membership": mashed,
     "played_facts": lambda: of(Telling(), plays=100),
     "played_message": lambda: played(auxiliary=100, held_out=120),
+    "newton_means": lambda: of(*newton_steps()),
     "output_shares": lambda: Stage(
         view=summaries.leaning(), knowledge=summaries.asked(), truth=summaries.world()
     ),
