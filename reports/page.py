@@ -46,7 +46,7 @@ LABELS = {
     "untested": "untested",
     "worse": "rated worse",
     "new_harm": "new harm",
-    "accuracy": "Accuracy: change in points (at worst).",
+    "accuracy": "Change of accuracy in points (at worst); traffic of the run.",
     "until": "until",
     "signing": "Who decides ticks a row. The officer signs that advice was given, the engineer that the audit is "
     "of this system.",

@@ -54,7 +54,7 @@ class RowRecovery(Attack):
             claimed, own = claim["row"][claim["client"] == client], _rows(truth.client_images(client).x)
             held = _rows(truth.unseen({client}).images.x)[: min(HELD_OUT, len(own))]
             drawn = public[rng.permutation(len(public))[: max(1, len(claimed))]]
-            middle = np.median(public, axis=0)[None]
+            middle = find_middle(public)[None]
             guessed = (match_rows(drawn, own, public) >= 0).tolist()
             is_middle, is_lucky = (bool((match_rows(middle, some, public) >= 0).all()) for some in (own, held))
             k = len(claimed)
@@ -155,6 +155,11 @@ def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], 
             if len(equal):
                 found[i], read[i] = equal[0], given[i]
     return found, read
+
+
+def find_middle(public: Rows) -> Rows:
+    """[F] the median of each column, of rows in which it is not missing; NaN where it is in all."""
+    return np.asarray(np.nanmedian(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0))
 
 
 def _rows(x: NDArray[Any]) -> Rows:

@@ -206,8 +206,8 @@ def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     who = f"{fmt.plural(len(fired), 'control')} on people who took no part raised a false alarm"
     who = who if fired else "No control on people who took no part raised a false alarm"
-    leave = "leaves" if len(tried) == 1 else "leave"
-    return f"{who}; {fmt.plural(len(tried), 'control')} {leave} a rate of {most} possible."
+    few = f"with {fmt.plural(len(tried), 'control')}, up to {most} of further ones might"
+    return f"{who}; {few}. People are counted beyond luck."
 
 
 def _describe_gaps(result: AuditResult) -> str:

@@ -94,7 +94,7 @@ def write_page(
         pictures=_choose_pictures(result, risks),
         coverage=_count_states(result.cells),
         options=list_options(result, word, shown, people),
-        recommendation=recommend_option(result, shown),
+        recommendation=recommend_option(result, word, shown),
         against=_describe_exception(word),
         answers=answer_signer(result, word, left),
         columns=[HEADS[h] for h in _list_columns(result)],
@@ -190,8 +190,9 @@ def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
     rows = [str(n) for n, r in enumerate(risks[:MOST_HARMS], 1) if {r.finding, *r.also, *r.cells} & {*forbidding}]
     if not rows:
         return ""
-    one = len(rows) == 1
-    return f"Harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment."
+    one, some = len(rows) == 1, len(rows) < len(risks)
+    harms = f"harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment"
+    return f"Only {harms}." if some else f"{fmt.sentence_case(harms)}."
 
 
 # --- rows of harms -----------------------------------------------------------------------------------
@@ -287,7 +288,8 @@ def find_fill(cell: Cell) -> Fill:
         return "exposed"
     if cell.state is State.CLEAR:
         return "clear"
-    return "cannot" if isinstance(cell, Question) and cell.is_untestable else "open"
+    is_untested = isinstance(cell, Question) and cell.is_untestable and not cell.at_least
+    return "cannot" if is_untested else "open"
 
 
 def _count_states(cells: Sequence[Cell]) -> Coverage:
@@ -312,7 +314,7 @@ def _list_columns(result: AuditResult) -> list[Harm]:
 
 def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[ReaderRow]:
     numbers = {c: n for n, r in enumerate(risks[:MOST_HARMS], 1) for c in r.cells}
-    words = {"clear": "clear", "open": "open", "cannot": "cannot test"}
+    words = {"exposed": "exposed", "clear": "clear", "open": "open", "cannot": "cannot test"}
     rows = []
     for observer in dict.fromkeys(q.observer for q in result.questions):
         own = {q.harm: q for q in result.questions if q.observer == observer}
@@ -323,7 +325,7 @@ def _tabulate_readers(result: AuditResult, risks: Sequence[Risk]) -> list[Reader
                 continue
             fill = find_fill(q)
             at = f": {numbers[q.id]}" if q.id in numbers else ""
-            cells.append((fill, f"exposed{at}" if fill == "exposed" else words[fill]))
+            cells.append((fill, f"{words[fill]}{at}"))
         rows.append(ReaderRow(reader=fmt.sentence_case(fmt.name_observer(observer)), cells=cells))  # type: ignore[arg-type]
     return rows
 

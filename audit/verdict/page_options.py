@@ -125,7 +125,7 @@ def _list_remedies(result: AuditResult) -> list[str]:
     return [fmt.shorten(re.split(r"[;:(,] ?", t)[0], LONGEST_DOING) for t in texts]
 
 
-def recommend_option(result: AuditResult, harms: Sequence[PageHarm]) -> str:
+def recommend_option(result: AuditResult, word: Word, harms: Sequence[PageHarm]) -> str:
     """One sentence: which option, or why none."""
     ranked = rank_options(result.alternatives)[:MOST_OPTIONS]
     letters = dict(zip((r.name for r in ranked), "ABC", strict=False))
@@ -138,32 +138,43 @@ def recommend_option(result: AuditResult, harms: Sequence[PageHarm]) -> str:
         return "We recommend no option: none was measured."
     reasons: dict[str, list[str]] = {}
     for option in ranked:
-        reasons.setdefault(_explain_refusal(option, harms), []).append(letters[option.name])
+        for reason in _explain_refusal(option, harms):
+            reasons.setdefault(reason, []).append(letters[option.name])
     parts: list[str] = []
     for reason, who in reasons.items():
         verb, rest = reason.split(" ", 1)
         if parts:  # "of 6 harms untested" is said once
             rest = re.sub(r"^(\d+) of \d+ harms untested$", r"\1", rest)
-        parts.append(f"{fmt.join_words(who)} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
-    return f"We recommend none of these: {', and '.join(parts)}."
+        said = fmt.join_words(who) if len(who) < len(ranked) or len(who) == 1 else "all"
+        parts.append(f"{said} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
+    if len(parts) > 1:
+        parts[-1] = parts[-1].replace("all leave", "all of them leave", 1)
+    text = "We recommend not to deploy" if word is Word.NOT_READY else "We recommend none of these"
+    return f"{text}: {', and '.join(parts)}."
 
 
 def _to_plural(verb: str) -> str:
     return {"was": "were", "has": "have"}.get(verb, verb.removesuffix("s"))
 
 
-def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> str:
-    """Why an option is not recommended, as a verb phrase."""
+def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> list[str]:
+    """Why an option is not recommended, each reason as a verb phrase."""
     if not option.finished or option.word is None:
-        return "was not run to the end"
+        return ["was not run to the end"]
     marks = [_mark(h, option.effects) for h in harms]
+    found = []
     if untested := sum(m.state == "untested" for m in marks):
         some = f"{untested} of {fmt.plural(len(harms), 'harm')}"
-        return f"leaves {'every harm' if untested == len(harms) else some} untested"
+        found.append(f"leaves {'every harm' if untested == len(harms) else some} untested")
     shown = [Severity(m.severity) for m in marks if m.severity]
     worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
     if option.word is Word.NOT_READY and worst.rank:
-        return f"leaves harms rated {worst}"
-    if option.unanswered:
-        return "leaves questions open that this audit answers"
-    return "has no gain that was shown at a tolerable cost"
+        found.append(f"leaves harms rated {worst}")
+    if not found:
+        open_ = option.unanswered
+        found.append(
+            "leaves questions open that this audit answers"
+            if open_
+            else "has no gain that was shown at a tolerable cost"
+        )
+    return found

@@ -588,7 +588,9 @@ def _export(schema: str, folder: Path) -> Sequence[Command]:
     (folder / "schema.yaml").write_text(schema)
     given = {"dataset": {"name": "csv", "path": str(folder / "rows.csv"), "schema": str(folder / "schema.yaml")}}
     asked = FEW | {"attacks": ["loss_threshold", "label_counts_from_update", "analytic_rows"]}
-    return simulated(federation=SMALL_MLP | given, method=TRAINS, **asked)(folder)
+    *before, check = simulated(federation=SMALL_MLP | given, method=TRAINS, **asked)(folder)
+    copies = ["--data", f"csv={folder / 'rows.csv'}", "--data", f"schema={folder / 'schema.yaml'}"]
+    return [*before, [*check, *copies]]
 
 
 SMALL_MLP: dict[str, Any] = {"clients": 4, "model": {"name": "mlp", "hidden": [8]}, "availability": "full"}

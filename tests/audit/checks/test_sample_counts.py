@@ -24,7 +24,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.training.local import Trained
 from fedaudit.reports.result import Finding, Severity
-from tests.audit.checks.test_raw_rows import audited
+from tests.audit.checks.test_raw_samples import audited
 from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config
 

@@ -19,7 +19,7 @@ from fedaudit.fl.methods.fedprox import FedProx
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.training.local import Trained
 from fedaudit.reports.result import Severity
-from tests.audit.checks.test_raw_rows import audited
+from tests.audit.checks.test_raw_samples import audited
 
 
 class ModelInABit(FedAvg):

@@ -45,7 +45,7 @@ LIMIT = (
 )
 
 
-class RawRows(Check):
+class RawSamples(Check):
     """A result for every kind in which clients' examples stand; of tables also that none was found."""
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:

@@ -14,7 +14,7 @@ from fedaudit.attacks.evaluation.raw_rows import RowFinder
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Checked
-from fedaudit.audit.checks.raw_rows import RawRows, describe, describe_few
+from fedaudit.audit.checks.raw_samples import RawSamples, describe, describe_few
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
@@ -52,7 +52,7 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
 
 
 def check(method: str) -> Sequence[Finding]:
-    return RawRows().check(open_case(*audited(method)), None).results
+    return RawSamples().check(open_case(*audited(method)), None).results
 
 
 def test_every_method_that_sends_examples_is_told_here() -> None:
@@ -168,11 +168,11 @@ def table(method: str, data: str | dict[str, Any], model: str, seed: int = 1) ->
             "workers": 0,
         }
     )
-    return RawRows().check(open_case(run, config), None)
+    return RawSamples().check(open_case(run, config), None)
 
 
 PATIENTS = {"name": "patients", "patients": 400}
-LEAKING = "tests.audit.checks.test_raw_rows:RowsBesideTheModel"
+LEAKING = "tests.audit.checks.test_raw_samples:RowsBesideTheModel"
 
 
 @pytest.mark.parametrize("data", ["breast_cancer", PATIENTS], ids=["cancer", "patients"])
