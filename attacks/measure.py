@@ -117,6 +117,23 @@ MEASURES = {
             harm="The number of examples of each class that a client holds is learned",
         ),
         Measure(
+            name="value_known",
+            words="missing values known",
+            unit="share",  # much of it is right of anybody
+            harm="A value of a person whose other values are known is learned from a model",
+        ),
+        Measure(
+            name="value_beyond",
+            words="missing values known by the model alone",
+            unit="share",  # a difference of two shares
+            harm="A value of a person whose other values are known is learned from a model",
+        ),
+        Measure(
+            name="class_means_known",
+            words="means of all columns by class known",
+            harm="The mean of every column of a client's people is learned, class by class",
+        ),
+        Measure(
             name="label_set_exact_match",
             words="label set exact match",
             harm="The classes that a client holds are learned",

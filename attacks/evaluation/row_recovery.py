@@ -123,13 +123,7 @@ class RowRecovery(Attack):
             f"Of {len(shown):,} rows with a claim; each claim is given to one row. As many public rows, given "
             f"out in the same way, are off by {np.mean(others):.3g} over all columns"
         )
-        return [
-            RowExhibit(
-                title=f"Rows claimed by {self.card.title[0].lower()}{self.card.title[1:]}",
-                caption=caption,
-                pairs=pairs,
-            )
-        ]
+        return [RowExhibit(title=self.card.title, caption=caption, pairs=pairs)]
 
 
 def name_columns(public: Rows) -> Columns:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Knowledge
+from fedaudit.attacks.attack import Card, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import message_of
 from fedaudit.attacks.evaluation.row_recovery import RowRecovery, Rows
 from fedaudit.fl.artifact import Artifact
@@ -36,7 +36,9 @@ class RowStatistics(RowRecovery):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         width = knowledge.shape[0]
-        rows = {client: self.derive(sent, width)[-MOST:] for client, sent in self._list_payloads(view).items()}
+        rows = {
+            client: self.derive(sent, width)[-MOST:] for client, sent in list_payloads(view, self.card).items()
+        }
         columns = np.empty(1, object)
         columns[0] = knowledge.columns
         return {
@@ -51,15 +53,16 @@ class RowStatistics(RowRecovery):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         width = knowledge.shape[0]
-        if not any(len(self.derive(sent, width)) for sent in self._list_payloads(view).values()):
+        if not any(len(self.derive(sent, width)) for sent in list_payloads(view, self.card).values()):
             return f"no client's messages hold {self.found_in}"
         return ""
 
-    def _list_payloads(self, view: Sequence[Artifact]) -> dict[int, list[Payload]]:
-        """By client the numbers of each of its messages, whatever their kinds, in the order of rounds."""
-        found: dict[int, dict[tuple[int, str], dict[str, NDArray[Any]]]] = {}
-        for a in sorted(view, key=lambda a: a.id):
-            if a.from_client and a.sender.index is not None and self.card.pick_read([a.kind]):
-                sent = found.setdefault(a.sender.index, {}).setdefault((a.round, message_of(a)), {})
-                sent.update({f"{a.kind}/{name}": np.asarray(v) for name, v in a.payload.items()})
-        return {client: [sent[key] for key in sorted(sent)] for client, sent in sorted(found.items())}
+
+def list_payloads(view: Sequence[Artifact], card: Card) -> dict[int, list[Payload]]:
+    """By client the numbers of each of its messages, whatever their kinds, in the order of rounds."""
+    found: dict[int, dict[tuple[int, str], dict[str, NDArray[Any]]]] = {}
+    for a in sorted(view, key=lambda a: a.id):
+        if a.from_client and a.sender.index is not None and card.pick_read([a.kind]):
+            sent = found.setdefault(a.sender.index, {}).setdefault((a.round, message_of(a)), {})
+            sent.update({f"{a.kind}/{name}": np.asarray(v) for name, v in a.payload.items()})
+    return {client: [sent[key] for key in sorted(sent)] for client, sent in sorted(found.items())}

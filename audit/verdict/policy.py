@@ -36,6 +36,7 @@ EARLIER = frozenset(
     {
         "597c0acb7980871f79ff7d6e087ff3125c7fa5c2479f29f3f1167e43102983ee",
         "39c641c6a0d3c918d73a78b2cca36cc4ba7a690761aaa90cfa851f14ee17ed0e",
+        "4d902e00a2bdf9ee358499cad7997ab2c228d6ad8619d245a3adf2d83427a7af",
     }
 )
 FLOOR_HARMS = (Harm.RECORD, Harm.RECONSTRUCTION, Harm.MEMBERSHIP, Harm.DIFFUSE, Harm.ATTRIBUTE)

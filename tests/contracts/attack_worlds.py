@@ -26,10 +26,11 @@ from tests.attacks.generators import test_generators as generators
 from tests.attacks.messages.telling import Telling
 from tests.attacks.models.overfit import Played, light, overfit
 from tests.attacks.models.released import Released
+from tests.attacks.models.rows_by_heart import RowsByHeart
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
-from tests.attacks.summaries.clinics import centres_that_move, one_step, sums_that_differ, tables
+from tests.attacks.summaries.clinics import centres_that_move, newton_steps, one_step, sums_that_differ, tables
 from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
@@ -215,6 +216,8 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "mashed_membership": mashed,
     "played_facts": lambda: of(Telling(), plays=100),
     "played_message": lambda: played(auxiliary=100, held_out=120),
+    "missing_column": lambda: of(RowsByHeart(), people=75),
+    "newton_means": lambda: of(*newton_steps()),
     "output_shares": lambda: Stage(
         view=summaries.leaning(), knowledge=summaries.asked(), truth=summaries.world()
     ),

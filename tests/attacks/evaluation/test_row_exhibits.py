@@ -16,9 +16,7 @@ def test_a_row_that_was_read_off_an_update_is_shown_with_units_and_is_off_by_not
     world, sent = one_step()
     attack = AnalyticRows()
     [shown] = attack.exhibits(attack.run(sent, world.knowledge, RNG), world)
-    assert isinstance(shown, RowExhibit) and shown.title == (
-        "Rows claimed by rows from single units of the first layer"
-    )
+    assert isinstance(shown, RowExhibit) and shown.title == "Rows from single units of the first layer"
     assert "Of 7 rows with a claim" in shown.caption
     assert [pair.name.split(", ")[1] for pair in shown.pairs] == ["nearest", "middle", "farthest"]
     for pair in shown.pairs:

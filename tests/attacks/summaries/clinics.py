@@ -28,22 +28,29 @@ class Clinics:
 
     canaries = ()
 
-    def __init__(self, name: str = "diabetes", sizes: Sequence[int] = (20, 30, 40), seed: int = 0) -> None:
+    def __init__(
+        self, name: str = "diabetes", sizes: Sequence[int] = (20, 30, 40), seed: int = 0, classes: int = 1
+    ) -> None:
         x = np.asarray(TABLES[name](), np.float64)
         order = np.random.default_rng(seed).permutation(len(x))
         self.parts = np.split(order[: sum(sizes)], np.cumsum(sizes)[:-1])
         rest = order[sum(sizes) :]
         self.x, half = x, len(rest) // 2
+        self.y = np.array([int(v > np.median(x[:, -1])) for v in x[:, -1]]) * (classes - 1)
         self.auxiliary, self.reference = self._take(rest[:half]), self._take(rest[half:])
         self.columns = INVENTED.columns if name == "patients" else None
         self.knowledge = Knowledge(
-            classes=1, shape=(x.shape[1],), auxiliary=self.auxiliary, columns=self.columns, training={"lr": 0.05}
+            classes=classes,
+            shape=(x.shape[1],),
+            auxiliary=self.auxiliary,
+            columns=self.columns,
+            training={"lr": 0.05},
         )
 
     def _take(self, rows: NDArray[np.int64]) -> Images:
         days = np.floor(100 * np.abs(np.sin(1.0 + rows))) + 1  # until something happened, to two of three
         labels = np.stack([days, rows % 3 > 0], axis=1).astype(np.float32)
-        return Images(x=self.x[rows], y=np.zeros(len(rows), np.int64), labels=labels)
+        return Images(x=self.x[rows], y=self.y[rows], labels=labels)
 
     def rows(self, client: int) -> Rows:
         return self.x[self.parts[client]]
@@ -55,7 +62,7 @@ class Clinics:
         return self.parts[client]
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
-        return np.array([len(self.parts[client])])
+        return np.bincount(self.y[self.parts[client]], minlength=self.knowledge.classes)
 
     def unseen(self, clients: Collection[int]) -> Unseen:
         return Unseen(self.reference, "")
@@ -89,6 +96,19 @@ def centres_that_move(by: int = 1) -> tuple[Clinics, list[Artifact]]:
             groups = world.rows(k)[r * by : 10], world.rows(k)[10:]
             payload = {"center": np.stack([g.mean(axis=0) for g in groups]), "count": [len(g) for g in groups]}
             sent.append(send(k, r, payload))
+    return world, sent
+
+
+def newton_steps(
+    name: str = "diabetes", sizes: Sequence[int] = (30, 60, 60), start: float = 0
+) -> tuple[Clinics, list[Artifact]]:
+    """Each clinic sends gradient and Hessian of the logistic loss, with all weights at `start`."""
+    world, sent = Clinics(name, sizes, classes=2), []
+    for k in range(len(sizes)):
+        x = np.hstack([world.rows(k), np.ones((len(world.rows(k)), 1))])
+        p = 1 / (1 + np.exp(-start * (x / np.abs(x).max(axis=0)).sum(axis=1)))
+        payload = {"H": (x.T * (p * (1 - p))) @ x, "g": (x.T @ (p - world.client_images(k).y))[:, None]}
+        sent.append(send(k, 0, payload))
     return world, sent
 
 
