@@ -1,7 +1,9 @@
 """Protections whose noise is drawn by another line than they enter."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from fedaudit.fl.ledger import Release
 from fedaudit.fl.protections.central_dp import CentralDP
 from fedaudit.fl.wire.protection import Averaging, Payload, Sending
 from tests.audit.noise_audit.wrong_systems import HasItsNoiseDrawn
@@ -46,3 +48,10 @@ class LineReplaced(CentralDP):
     def average(self, averaging: Averaging) -> None:
         super().average(averaging)
         averaging.releases[:] = [replace(line, source="copied") for line in averaging.releases]
+
+
+class CountsOnADraw(HasItsNoiseDrawn):
+    """Wrong: says that a fifth of the clients are drawn."""
+
+    def lines(self, sending: Sending) -> Sequence[Release]:
+        return [replace(r, sampling="poisson", sample_rate=0.2) for r in super().lines(sending)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.noise_audit.systems import CENTRAL, check
+from tests.audit.noise_audit.systems import CENTRAL, check, judge
 
 OTHER = "tests.audit.noise_audit.other_draws:"
 
@@ -36,3 +36,17 @@ def test_noise_of_the_run_s_source_without_its_line_is_not_called_the_team_s_own
     settings = {k: v for k, v in CENTRAL.items() if k != "name"}
     result = check("another client", **protect("LineReplaced", **settings))
     assert result.status == "declared" and "was drawn from the run's source, but no line" in result.reason
+
+
+def test_a_draw_that_a_line_counts_on_and_the_run_does_not_make_is_said_and_not_credited() -> None:
+    everybody = {"federation": {"availability": "full"}}
+    drawn, plain = (judge("server", **protect(n), **everybody) for n in ("CountsOnADraw", "OfUnitScale"))
+    assert (
+        "CountsOnADraw counts on clients drawn at rate 0.2, and the run does not draw them so" in drawn.uncredited
+    )
+    assert drawn.epsilon == plain.epsilon and not plain.uncredited
+
+
+def test_a_draw_that_the_run_makes_is_credited() -> None:
+    coins = {"federation": {"availability": {"name": "bernoulli", "p": 0.2}, "empty_round": "skip"}}
+    assert not judge("another client", protections=[CENTRAL], **coins).uncredited
