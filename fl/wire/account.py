@@ -112,8 +112,9 @@ class Accounts:
     def _as_drawn(self, release: Release) -> Release:
         """The line with how its client was really drawn and who can tell, whatever its maker says of that.
 
-        A rate above the law's stays: it costs more. One that nobody is drawn at is named as not credited. A line of one named client is there only because that
-        client took part; the server always knows whom it selected, and where it tells members, they know too.
+        A rate above the law's stays: it costs more. One that nobody is drawn at is named as not credited. A line
+        of one named client is there only because that client took part; the server always knows whom it selected,
+        and where it tells members, they know too.
         """
         if release.unit != "client" or release.mechanism == "none":
             return release

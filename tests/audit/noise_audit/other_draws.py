@@ -1,7 +1,9 @@
 """Protections whose noise is drawn by another line than they enter."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from fedaudit.fl.ledger import Release
 from fedaudit.fl.protections.central_dp import CentralDP
 from fedaudit.fl.wire.protection import Averaging, Payload, Sending
 from tests.audit.noise_audit.wrong_systems import HasItsNoiseDrawn

@@ -27,6 +27,7 @@ from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check
 
 OTHERS = "another client"
 NOISED_PROTOTYPES = {"name": "noised_prototypes"}
+ONE_STEP = {**SGD, "steps": 1}
 COUNTS = {"name": "discrete_laplace"}
 LAPLACE = {"name": "laplace", "kinds": ["local_model"], "scale": 2.0}
 NETWORK = {"federation": {"model": "mlp"}}
@@ -83,6 +84,12 @@ RATIOS: list[tuple[str, str, float, dict[str, Any]]] = [
             **method("fedavg", rounds=16),
             "federation": {"availability": {"name": "bernoulli", "p": 0.3}},
         },
+    ),
+    (
+        "a clip overshoots what training noised",
+        "server",
+        1.984,
+        {"protections": [ONE_STEP, {"name": f"{WRONG}SoftClip"}]},
     ),
     ("clean momentum is in the noise", "server", 1.5, own("MomentumInNoise")),
     ("the clip is learnt from the messages", "server", 1e4, own("LearnsItsClip")),
@@ -203,6 +210,7 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
         {"protections": [{"name": "laplace", "kinds": ["local_model"], "scale": 2.0}]},
     ),
     ("in training", "server", "record", {"protections": [SGD]}),
+    ("in training, and of the client", "server", "client", {"protections": [ONE_STEP, GAUSSIAN]}),
     (
         "on counts",
         "server",
