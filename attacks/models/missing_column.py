@@ -109,6 +109,8 @@ class MissingColumn(Attack):
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if len(knowledge.shape) != 1:
+            return "the clients' examples are no rows of a table, and have no column to miss"
         return lacking(knowledge) or ("" if _find_model(view) else "no global model was recorded")
 
     @cached_property
