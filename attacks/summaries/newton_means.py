@@ -7,8 +7,7 @@ n = 4 H_cc, n_1 = n / 2 - g_c, and the sums of column k over all people and over
 
 Reads any square, symmetric array beside a vector of its length in one message, whatever they are called, with the
 constant first or last; where both give whole numbers, as columns of such do, the means nearer to the middle of
-public people
-are taken. Later steps, averages over people and noise leave no whole numbers there, and nothing is
+public people are taken. Later steps, averages over people and noise leave no whole numbers there, and nothing is
 claimed. Blind adversaries claim the means of public people by class, and counts in the public's proportion; the
 negative control holds the claims against as many held-out people of each class; the planted leak is g and H of a
 client's own people.
