@@ -145,8 +145,7 @@ def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], 
     found, read = np.full(len(claimed), -1), claimed.copy()
     if not len(rows):
         return found, read
-    spread = np.nanstd(public, axis=0)
-    near = NEAR * np.where(spread > 0, spread, 1.0)
+    near = NEAR * find_spread(public)
     for reading in list_readings(rows, public):
         given = claimed * reading.factor + reading.offset
         for i in np.flatnonzero(found < 0):
@@ -160,6 +159,12 @@ def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], 
 def find_middle(public: Rows) -> Rows:
     """[F] the median of each column, of rows in which it is not missing; NaN where it is in all."""
     return np.asarray(np.nanmedian(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0))
+
+
+def find_spread(public: Rows) -> Rows:
+    """[F] the deviation of each column, 1 where it has none."""
+    spread = np.nanstd(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def _rows(x: NDArray[Any]) -> Rows:

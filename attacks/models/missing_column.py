@@ -18,9 +18,10 @@ columns and labels were dealt out at random, so that nothing else says anything 
 Claim: rule, objects [1], and artifact [1] of the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,9 @@ class MissingColumn(Attack):
         model = _find_model(view)
         assert model is not None, "not_applicable says so"
         rule = np.empty(1, object)
-        rule[0] = Imputation(model, knowledge, self.config.epochs, int(rng.integers(2**40)))
+        rule[0] = Imputation(
+            {k: model.payload[k] for k in model.payload}, knowledge, self.config.epochs, int(rng.integers(2**40))
+        )
         return {"rule": rule, "artifact": np.array([model.id])}
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -109,6 +112,8 @@ class MissingColumn(Attack):
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if len(knowledge.shape) != 1:
+            return "the clients' examples are no rows of a table, and have no column to miss"
         return lacking(knowledge) or ("" if _find_model(view) else "no global model was recorded")
 
     @cached_property
@@ -182,7 +187,7 @@ def ask(claim: Claim, truth: Truth, most: int) -> Asked:
 class Imputation:
     """Fills in values of known people by a model, by public rows, and by a model of these."""
 
-    model: Artifact
+    weights: Mapping[str, NDArray[Any]]
     knowledge: Knowledge
     epochs: int
     seed: int
@@ -230,7 +235,7 @@ class Imputation:
         return Answers(known, model, imputed, other)
 
     def _fit_recorded(self, asked: Images) -> NDArray[np.float64]:
-        answers = self.knowledge.granted_architecture(self.model.payload).logits(asked.x)
+        answers = self.knowledge.granted_architecture(self.weights).logits(asked.x)
         return measure_fit(self.knowledge.task, answers, asked.wanted)
 
     def _fit(self, taught: Images, asked: Images, epochs: int) -> NDArray[np.float64]:

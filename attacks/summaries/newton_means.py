@@ -6,8 +6,8 @@ n = 4 H_cc, n_1 = n / 2 - g_c, and the sums of column k over all people and over
 2 H_ck - g_k: exact, by the definition of the two. A class of one person is that person's row.
 
 Reads any square, symmetric array beside a vector of its length in one message, whatever they are called, with the
-constant first or last; where both give whole numbers, as columns of such do, the means nearer to the public's
-are taken. Later steps, averages over people and noise leave no whole numbers there, and nothing is
+constant first or last; where both give whole numbers, as columns of such do, the means nearer to the middle of
+public people are taken. Later steps, averages over people and noise leave no whole numbers there, and nothing is
 claimed. Blind adversaries claim the means of public people by class, and counts in the public's proportion; the
 negative control holds the claims against as many held-out people of each class; the planted leak is g and H of a
 client's own people.
@@ -27,7 +27,7 @@ from fedaudit.attacks.evaluation.count_evidence import blind_counts, exact_match
 from fedaudit.attacks.evaluation.groups import COUNTED, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.raw_rows import list_readings
-from fedaudit.attacks.evaluation.row_recovery import NEAR, Rows
+from fedaudit.attacks.evaluation.row_recovery import NEAR, Rows, find_middle, find_spread
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
@@ -135,7 +135,7 @@ def summarise(people: Images) -> Payload:
 
 def _read_first(sent: Sequence[Payload], public: Images) -> Sums | None:
     """Of the first message that has it."""
-    middle = np.nanmean(np.asarray(public.x, np.float64), axis=0)
+    middle = find_middle(np.asarray(public.x, np.float64))
 
     def measure(sums: Sums) -> float:
         counts, means = sums
@@ -176,15 +176,13 @@ def split_sums(hessian: Rows, gradient: NDArray[Any], constant: int, eps: float)
 
 def measure_distance(a: Rows, b: Rows, public: Images) -> float:
     """How many of the public's deviations means [..., F] are apart, over all columns; NaN counts as nothing."""
-    spread = np.nanstd(public.x, axis=0)
-    apart = np.abs(a - b) / np.where(spread > 0, spread, 1.0)
+    apart = np.abs(a - b) / find_spread(np.asarray(public.x, np.float64))
     return float(apart[~np.isnan(apart)].mean()) if not np.isnan(apart).all() else 0.0
 
 
 def are_means(claimed: Rows, people: Images, public: Images) -> bool:
     """Whether the means of every column by class are right, as they are or in a scaling by public people."""
-    true, scale = _mean_by_class(people), np.nanstd(public.x, axis=0)
-    near = NEAR * np.where(scale > 0, scale, 1.0)
+    true, near = _mean_by_class(people), NEAR * find_spread(np.asarray(public.x, np.float64))
     nobody = np.zeros((0, public.x.shape[1]))
     readings = list_readings(nobody, np.asarray(public.x, np.float64))
     given = (claimed * r.factor + r.offset for r in readings)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import UPLOADS, Update, iterate_updates
-from fedaudit.attacks.evaluation.row_recovery import RowRecovery, Rows
+from fedaudit.attacks.evaluation.row_recovery import NEAR, RowRecovery, Rows
 from fedaudit.attacks.evaluation.sources import SAID_WITH
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.columns import Columns
@@ -31,6 +31,7 @@ ROUNDING = 250 * 2.0**-25
 ONE_HOT = 0.005
 GRID = 0.25  # of a step
 AGREE = 1e-3  # of a deviation, within which two units give one row
+ALIKE = 2 * NEAR  # of a deviation, within which two claims may be of one row
 IN_LINE = 1e-4  # of 1 - |cosine|
 MOST_AGREED = 100  # candidates of a table without a form
 MOST = 500  # rows that are claimed of a client
@@ -63,7 +64,8 @@ class AnalyticRows(RowRecovery):
                 found.setdefault(update.client, []).append(
                     read_rows(update, knowledge.columns, knowledge.shape[0])
                 )
-        rows = {client: _merge(np.concatenate(some))[:MOST] for client, some in sorted(found.items())}
+        given = knowledge.columns
+        rows = {client: _merge(np.concatenate(some), given)[:MOST] for client, some in sorted(found.items())}
         columns = np.empty(1, object)
         columns[0] = knowledge.columns
         return {
@@ -119,7 +121,7 @@ def divide(
         agreed = _choose_agreed(inputs)
         return agreed if columns is None else columns.read_input(agreed)
     rows = columns.read_input(inputs)
-    return _merge(columns.snap(rows)[_have_form(inputs, rows, columns)])
+    return _merge(columns.snap(rows)[_have_form(inputs, rows, columns)], columns)
 
 
 def _have_form(inputs: NDArray[Any], rows: Rows, columns: Columns) -> NDArray[np.bool_]:
@@ -144,7 +146,7 @@ def _choose_agreed(inputs: NDArray[Any]) -> Rows:
         if same.sum() > 1:
             found.append(np.median(left[same], axis=0))
         left = left[~same] if same.any() else left[1:]
-    rows = np.array(found[:MOST_AGREED]).reshape(-1, inputs.shape[1])
+    rows = _drop_alike(np.array(found).reshape(-1, inputs.shape[1]))[:MOST_AGREED]
     return rows[~_are_in_line(rows)]
 
 
@@ -164,8 +166,20 @@ def _are_in_line(rows: Rows) -> NDArray[np.bool_]:
     return found
 
 
-def _merge(rows: Rows) -> Rows:
-    return np.unique(rows, axis=0)
+def _merge(rows: Rows, columns: Columns | None) -> Rows:
+    """Each row once, also where rounding keeps claims of it apart."""
+    return _drop_alike(np.unique(rows, axis=0), None if columns is None else np.array(columns.std))
+
+
+def _drop_alike(rows: Rows, spread: Rows | None = None) -> Rows:
+    """Rows [k, F] without those that are as an earlier one; numbers are as large as they are without a spread."""
+    kept = list[int]()
+    for i, row in enumerate(rows):
+        near = ALIKE * (np.maximum(1, np.abs(row)) if spread is None else spread)
+        same = (np.abs(rows[kept] - row) <= near) | (np.isnan(rows[kept]) & np.isnan(row))
+        if not same.all(axis=1).any():
+            kept.append(i)
+    return rows[kept]
 
 
 def _list_layers(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[str, str]]:

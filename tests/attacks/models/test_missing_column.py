@@ -51,3 +51,5 @@ def test_without_public_people_or_a_model_it_does_not_apply() -> None:
     world = RowsByHeart()
     assert "shadow models need auxiliary" in MissingColumn().not_applicable([], Knowledge(classes=2, shape=(10,)))
     assert MissingColumn().not_applicable([], world.knowledge) == "no global model was recorded"
+    said = MissingColumn().not_applicable([], Knowledge(classes=2, shape=(1, 8, 8)))
+    assert said == "the clients' examples are no rows of a table, and have no column to miss"

@@ -15,6 +15,8 @@ def test_the_hand_example_is_right() -> None:
     weight, bias = np.array([[1, -0.5], [2, -1.0], [0, 0]]), np.array([0.5, 1.0, 0])
     found = divide(weight, bias, np.ones((3, 2)), np.zeros(3), None)
     assert found.tolist() == [[2, -1]]
+    off = np.array([[1, -0.5], [2, -1.0], [1.0015, -0.5], [2.003, -1]]), np.array([0.5, 1, 0.5, 1])
+    assert divide(*off, np.ones((4, 2)), np.zeros(4), None).tolist() == [[2, -1]]  # rounding: one row, not two
     assert not len(divide(weight[:1], bias[:1], np.ones((1, 2)), np.zeros(1), None))  # nobody agrees
     assert not len(divide(1e-6 * weight, 1e-6 * bias, np.ones((3, 2)), np.zeros(3), None))  # hidden by rounding
 
