@@ -28,7 +28,8 @@ MEMBER = "member"  # who took part in the same round: under secure aggregation c
 # kinds of lines about what a server knew of clients' examples without any message
 UNSENT = ("selection", "training_statistics", "client_data")
 MOST = 10**12  # of anything counted in a line
-RATES = ("sample_rate", "claimed_delta")
+RATES = ("sample_rate", "uncredited_rate", "claimed_delta")
+FROM_A_DRAW = ("poisson", "fixed_without_replacement", "shuffle")
 EACH = "each"  # of `count` releases has a draw of its own
 
 
@@ -56,6 +57,7 @@ class Release:
     adjacency: Adjacency = "add_or_remove_one"
     sampling: Sampling = "none"
     sample_rate: float = 1.0
+    uncredited_rate: float = 1.0  # which its maker counted on, where the run draws nobody so; the wire names it
     # the draw that decided whether the unit takes part: releases of one sender and one name share it, and
     # are one release as far as sampling goes. Empty: the round's; EACH: none is shared, as in DP-SGD's steps
     coin: str = ""
@@ -109,6 +111,8 @@ def to_line(release: Release) -> str:
         del fields["shares"], fields["colluders"]
     if not release.generator:
         del fields["generator"]
+    if release.uncredited_rate == 1:
+        del fields["uncredited_rate"]
     if release.copies == 1:
         del fields["copies"]
     return json.dumps(fields, separators=(",", ":"))

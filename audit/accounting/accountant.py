@@ -198,6 +198,9 @@ def explain_full_count(release: Release, roles: Collection[str], adjacency: Adja
     """Why a release of clients of whom some are drawn counts as if all took part, as a phrase; else empty."""
     if release.unit != "client" or not release.noise_multiplier:
         return ""
+    if release.uncredited_rate < 1:
+        source, rate = release.source or "its maker", release.uncredited_rate
+        return f"{source} counts on clients drawn at rate {rate:g}, and the run does not draw them so"
     if release.sampling == "unknown":
         return UNCREDITED_LAW
     if release.sampling not in CREDITED or release.sample_rate == 1:

@@ -145,6 +145,20 @@ def _explain_full_counts(observer: str, releases: Iterable[Release], adjacency: 
     return "; ".join(reasons)
 
 
+def _drop_noised_again(lines: Sequence[Release]) -> list[Release]:
+    """The lines without noise in the training of what then got noise for its whole client, as it was sent.
+
+    Nobody reads the message in between. Where a client sends a kind several times in a round, each needs both.
+    """
+    noised = [r for r in lines if r.noise_multiplier]
+    whole = Counter((r.round, r.kind, r.sender) for r in noised if r.unit == "client")
+    trained = Counter((r.round, r.kind, r.sender) for r in noised if r.unit == "record")
+    covered = {place for place, count in trained.items() if whole[place] >= count}
+    return [
+        r for r in lines if r.unit != "record" or r.coin != EACH or (r.round, r.kind, r.sender) not in covered
+    ]
+
+
 def towards(
     observer: str, releases: Iterable[Release], unit: Protected, overlaps: Collection[Group] = ()
 ) -> tuple[Adjacency, dict[str, list[Release]]]:
@@ -155,6 +169,8 @@ def towards(
     """
     reads = SEES[observer]
     visible = [observe_release(r, reads) for r in releases if is_visible(r.observers, reads)]
+    if unit == "client":
+        visible = _drop_noised_again(visible)
     adjacency = _find_neighbours(visible, unit)
     groups = per_sender([seen_as(r, unit, adjacency) for r in visible]) if unit != "person" else {}
     if unit != "client" and visible:

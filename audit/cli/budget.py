@@ -22,17 +22,21 @@ class Text:
     lines: list[str]
 
 
-def spending(path: Path, delta: float | None) -> Text:
-    """What a finished run spent, towards each observer, over its rounds."""
+def spending(path: Path, delta: float | None, data: Sequence[str] | None = None, *, trust: bool = False) -> Text:
+    """What a finished run spent, towards each observer, over its rounds.
+
+    `data` are copies, NAME=PATH, of what the folder's config reads elsewhere. Raises UserError, for code to which
+    the user has not agreed as well.
+    """
     run = RunDir.open(path)
     from fedaudit.audit.accounting.verify import DECLARED, verify
     from fedaudit.audit.case.open import open_case
     from fedaudit.audit.phases.bounds import bind_status, describe_population
     from fedaudit.audit.phases.evidence import EvidenceFolder
-    from fedaudit.audit.settings.config import load
+    from fedaudit.audit.phases.load import load_config
     from fedaudit.fl.recording.recorder import MANIFEST, manifest
 
-    releases, config = read(run.ledger), load(run.config)
+    releases, config = read(run.ledger), load_config(path, data, trust_plugins=trust)
     chosen = config.delta if delta is None else delta
     case = open_case(run, config)
     population = describe_population(case.clients, case.examples, case.data, case.participation.availability)

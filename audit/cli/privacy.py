@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import dp, reader, say
+from fedaudit.audit.cli.arguments import Data, RunFolder, Trust
 from fedaudit.fl.runtime import durable
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ class SamplingScheme(StrEnum):
 
 @reader(dp)
 def budget(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
+    run: RunFolder,
     delta: Annotated[Optional[float], typer.Option(help="default: the run's")] = None,  # noqa: UP045
+    data: Data = None,
+    trust: Trust = False,
 ) -> None:
     """Show what a run spent, per observer and over its rounds."""
     from fedaudit.audit.cli.budget import spending
 
-    _print(spending(run, delta))
+    _print(spending(run, delta, data, trust=trust))
 
 
 @reader(dp)

@@ -90,6 +90,17 @@ def remove_record(record: Record) -> Neighbour:
     return _drop_rows(f"one record less, held by {_name_clients(held)}", held)
 
 
+def move_record_last(record: Record) -> Neighbour:
+    """The same examples, of which a record is the last with everybody who holds it."""
+    rows = [row for _, row in record]
+
+    def change(parts: list[Index]) -> list[Index]:
+        return [np.concatenate([part[~np.isin(part, rows)], part[np.isin(part, rows)]]) for part in parts]
+
+    held = frozenset(client for client, _ in record)
+    return Neighbour(f"one record the last, held by {_name_clients(held)}", held, parts=change)
+
+
 def brighten_record(record: Record) -> Neighbour:
     """A record whose gradient is longer than any clip, wherever it is held."""
     return _change_record("one record of extreme values", record, BRIGHT, 0)

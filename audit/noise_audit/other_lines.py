@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from fedaudit.audit.accounting.accountant import observe_release
 from fedaudit.audit.accounting.budget import SEES
-from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.ledger import EACH, FROM_A_DRAW, Release
 
 SAME = 1e-3  # of two numbers that differ because another machine adds up otherwise
-FROM_A_DRAW = ("poisson", "fixed_without_replacement", "shuffle")
 
 
 def find_other_line(ran: Iterable[Release], played: Iterable[Release]) -> str | None:

@@ -24,6 +24,7 @@ from fedaudit.audit.noise_audit.neighbours import (
     make_fewer_examples,
     make_hard_data,
     make_many_examples,
+    move_record_last,
     remove_record,
     replace_record,
 )
@@ -85,6 +86,13 @@ class Pair:
     another_seed: bool = False  # played under another master seed, too
     # round -> what noise on a mean showed to move, once played
     moves: dict[int, Payload] = field(default_factory=dict)
+    # one record less, which leaves other draws to others: where it is the last its first world is this one
+    last: Side | None = None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the worlds have other numbers of examples, of clients that stay."""
+        return self.factor in (factors.allow_removed_record, factors.allow_examples)
 
 
 class Pairs:
@@ -136,9 +144,8 @@ class Pairs:
         for record in self._choose_records():
             if removed:
                 without = remove_record(record)
-                yield Pair(
-                    without.name, Side(), Side(without), factors.allow_removed_record, without.touched, True
-                )
+                last, factor = Side(move_record_last(record)), factors.allow_removed_record
+                yield Pair(without.name, Side(), Side(without), factor, without.touched, True, last=last)
                 yield replace(self._pair_bright(record), trained=True, another_seed=True)
             if replaced:
                 yield replace(self._pair_replaced(record), trained=True, another_seed=not removed)
@@ -151,13 +158,19 @@ class Pairs:
     def _pair_bright(self, record: Record) -> Pair:
         """A record of extreme values, or none."""
         bright, without = Side(brighten_record(record)), Side(remove_record(record))
-        name = f"{bright.neighbour.name}, or not"
-        return Pair(name, bright, without, factors.allow_removed_record, without.neighbour.touched)
+        name, touched = f"{bright.neighbour.name}, or not", without.neighbour.touched
+        last = Side(replace(bright.neighbour, parts=move_record_last(record).parts))
+        return Pair(name, bright, without, factors.allow_removed_record, touched, last=last)
 
     def _pair_replaced(self, record: Record) -> Pair:
         """A record of extreme values, or another in its place."""
         bright, other = Side(brighten_record(record)), Side(replace_record(record))
         return Pair(other.neighbour.name, bright, other, factors.allow_replaced_record, other.neighbour.touched)
+
+    def pair_replaced_records(self) -> Iterator[Pair]:
+        """Records in each other's place, which leave every draw where it was, whatever the adjacency."""
+        for row in self.parts[self.target].tolist()[:SPARE]:
+            yield self._pair_replaced([(self.target, row)])
 
     def _pair_counts(self) -> Iterator[Pair]:
         """One example less of each client, from several numbers of them: counts that are rounded jump somewhere.

@@ -13,9 +13,8 @@ The play of the run as it was is held against the run: it enters the same ledger
 counts where the play is the run, with every training played.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,103 +24,29 @@ import torch
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.drawn_noise import NoiseOrigin, find_origin
+from fedaudit.audit.noise_audit.drawn_noise import find_origin
+from fedaudit.audit.noise_audit.other_draws import describe_generators, find_other_draw
 from fedaudit.audit.noise_audit.other_lines import find_other_line
-from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.plays.factors import Factor
+from fedaudit.audit.noise_audit.pairs import Side
+from fedaudit.audit.noise_audit.stages import PairOutcome, PlayStage
 from fedaudit.audit.plays.run import MOST_OF_A_RUN, PlayLimits, RunPlayer
-from fedaudit.audit.plays.world import (
-    CALCULATED,
-    RELATIVE,
-    Event,
-    Key,
-    Listener,
-    Probe,
-    World,
-    WorldDifference,
-    iterate_noise,
-)
-from fedaudit.fl.artifact import Channel, Party
+from fedaudit.audit.plays.world import CALCULATED, Key, Listener, Probe, World
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.ledger import Release, Unit
-from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.recorder import read
-from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
 OTHER_SUMS = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
+DRAWN_BY_PLACE = (
+    "Draws are made by a record's place: one record less leaves others' to it, so that plays with and without a "
+    "record say nothing. With a record in another's place nothing moved further than that may; draw for each "
+    "of `client.records`, and a record less is compared as well."
+)
 CLOSE = 1e-4  # of two means that are the same number, printed with four digits
-
-
-@dataclass
-class PairOutcome:
-    """What the pairs of one observer and unit showed."""
-
-    tried: int = 0
-    largest: float = 0.0  # distance over what is declared
-    failure: WorldDifference | None = None
-    pair: str = ""  # that shows it
-
-    def add(self, pair: Pair, listener: Listener) -> None:
-        """Keep the worst: what is not declared at all, then what goes furthest beyond."""
-        self.tried += 1
-        self.largest = max([self.largest, *listener.ratios.values()])
-        for difference in [*listener.differences, *_find_others(pair, listener)]:
-            if self.failure is None or _rank(difference) > _rank(self.failure):
-                self.failure, self.pair = difference, pair.name
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether a noised release moved by more than numbers are rounded; else nothing was tried."""
-        return self.largest > RELATIVE
-
-    @property
-    def is_settled(self) -> bool:
-        return self.failure is not None and self.failure.ratio is None
-
-
-@dataclass(frozen=True)
-class PlayStage:
-    """Where one observer listens to plays of the federation."""
-
-    player: RunPlayer
-    observer: str
-    origin: NoiseOrigin = field(default_factory=NoiseOrigin)
-
-    def listen(
-        self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
-    ) -> Listener:
-        """One play, compared with `first`; what does not depend on the change is taken from `known`."""
-        listener = Listener(self.observer, side.probe, first, factor, side.absent, self.origin.aside)
-        self.player.play(listener, side.neighbour, known)
-        return listener
-
-    def compare(self, pair: Pair, honest: World) -> Listener:
-        """The second world of a pair, compared with the first."""
-        first, known = honest, None if pair.trained else honest
-        if not pair.first.is_honest:
-            first = self.listen(pair.first, known=known).world
-        listener = self.listen(pair.second, first, pair.factor, None if pair.trained else first)
-        pair.moves.update(listener.moves)
-        return listener
-
-    def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
-        case = self.player.case
-        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest, self.origin.trained)
-        central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
-        return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
-
-    def try_another_seed(self, unit: Unit, outcome: PairOutcome) -> None:
-        """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
-        again = replace(self, player=self.player.reseed())
-        honest = again.listen(Side()).world
-        for pair in again.list_pairs(unit, honest):
-            if pair.another_seed:
-                named = replace(pair, name=f"{pair.name}, under another master seed")
-                outcome.add(named, again.compare(pair, honest))
 
 
 @sharing()
@@ -167,7 +92,9 @@ def audit_bounds(
         for observer in SEES
         for unit in units
     ]
-    doubts = [*list_doubts(lines, case.dataset, case.data)]
+    doubts = [*describe_generators(lines, first), *list_doubts(case.dataset, case.data)]
+    if elsewhere := find_other_draw(honest[SERVER]):
+        doubts.append(str(elsewhere))
     if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
         whose = "how private they are, nor whether a record or client is more than its answers"
         doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows {whose}")
@@ -200,32 +127,6 @@ def _refute_ledger(observer: str, unit: Unit, lines: Sequence[Release], other: s
     return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="ledger")
 
 
-def find_misstatement(world: World) -> Event | None:
-    """Noise that was drawn by another line than the ledger has of it, or more often; None where there is none.
-
-    Work that never left its client has no line.
-    """
-    entered: dict[tuple[int, str, str], Counter[tuple[object, ...]]] = defaultdict(Counter)
-    for line in world.lines:
-        entered[line.round, line.sender, line.source][_read_law(line)] += line.count
-    for event in iterate_noise(world):
-        drawn = event.line
-        known = entered.get((drawn.round, drawn.sender, drawn.source)) if drawn is not None else None
-        if drawn is None or known is None:
-            continue
-        known[_read_law(drawn)] -= 1
-        if known[_read_law(drawn)] < 0:
-            return event
-    return None
-
-
-def _read_law(line: Release) -> tuple[object, ...]:
-    """What of a line decides about noise and what it hides."""
-    share = f"{share_of_noise(line):.9g}"  # of noise made together, a line has what those who came add up to
-    drawn = (line.sampling, line.sample_rate) if line.unit == "record" else ()
-    return line.mechanism, share, line.sensitivity, line.unit, line.adjacency, *drawn
-
-
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     check = partial(BoundCheck, observer=stage.observer, unit=unit)
     if clear := find_clear(stage.observer, unit, honest.lines):
@@ -233,9 +134,9 @@ def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
         return check(status=Status.REFUTED, reason=reason, place="noise")
-    if wrong := find_misstatement(honest):
-        reason = f"{wrong.key}: it is drawn by another line than the one in the ledger."
-        return check(status=Status.REFUTED, reason=reason, place=f"{wrong.key.place} {wrong.key.name}")
+    if (wrong := find_other_draw(honest)) and wrong.is_dearer:
+        key = wrong.event.key
+        return check(status=Status.REFUTED, reason=f"{wrong}.", place=f"{key.place} {key.name}")
     again = stage.listen(Side(), honest)
     if again.differences or any(again.ratios.values()):
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
@@ -243,33 +144,21 @@ def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
         return check(status=Status.DECLARED, reason=reason)
     outcome = PairOutcome()
     for pair in stage.list_pairs(unit, honest):
-        if pair.spare and outcome.has_moved:
+        if pair.spare and (outcome.has_moved or outcome.is_uncoupled):
             break
-        outcome.add(pair, stage.compare(pair, honest))
+        stage.try_pair(pair, honest, outcome)
         if outcome.is_settled:
             break
     if outcome.failure is None and outcome.has_moved:
         stage.try_another_seed(unit, outcome)
+    if outcome.failure is None and outcome.is_uncoupled:
+        stage.try_replaced_records(honest, outcome)
     return _conclude(partial(check, pairs=outcome.tried), outcome)
-
-
-def _find_others(pair: Pair, listener: Listener) -> list[WorldDifference]:
-    """Clients whose releases differ although their data do not."""
-    if pair.touched is None:
-        return []
-    allowed = {str(Party.client(k)) for k in pair.touched}
-    keys = [key for key, ratio in listener.ratios.items() if ratio and key.party not in allowed]
-    text = f"differs although only data of {', '.join(sorted(allowed))} were changed"
-    return [WorldDifference(key, text) for key in keys if key.party.removeprefix("client/").isdecimal()][:1]
 
 
 def _doubt(check: BoundCheck, doubts: Sequence[str]) -> BoundCheck:
     text = "; ".join(doubts)
     return replace(check, status=Status.DECLARED, reason=f"{text[0].upper()}{text[1:]}.")
-
-
-def _rank(difference: WorldDifference) -> float:
-    return float("inf") if difference.ratio is None else difference.ratio
 
 
 def _conclude(check: Callable[..., BoundCheck], outcome: PairOutcome) -> BoundCheck:
@@ -283,6 +172,8 @@ def _conclude(check: Callable[..., BoundCheck], outcome: PairOutcome) -> BoundCh
             pair=outcome.pair,
             ratio=failure.ratio,
         )
+    if outcome.is_uncoupled:
+        return check(status=Status.DECLARED, reason=DRAWN_BY_PLACE)
     if not outcome.has_moved:
         reason = f"None of {tried} pairs of neighbouring plays of the run moved anything that gets noise."
         return check(status=Status.DECLARED, reason=reason)
@@ -312,11 +203,8 @@ def _find_other_release(artifacts: Path, world: World) -> Iterator[str]:
                 return
 
 
-def list_doubts(lines: Sequence[Release], dataset: Dataset, data: Data) -> Iterator[str]:
-    """Sentences, one for each thing that was taken on trust: the run's own source draws noise of a known law."""
-    noised = (r for r in lines if r.noise_multiplier and r.mechanism in CALCULATED and r.generator != CIPHER)
-    if kinds := sorted({r.kind for r in noised}):
-        yield f"the noise on {', '.join(kinds)} is of a generator of the team's own: its law is declared"
+def list_doubts(dataset: Dataset, data: Data) -> Iterator[str]:
+    """Sentences on how a data set was prepared, which is taken on trust."""
     name = dataset.title
     if not is_shipped(dataset):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
@@ -330,6 +218,3 @@ def _is_normalised_by_itself(data: Data) -> bool:
         return False
     axes = tuple(i for i in range(data.train.x.ndim) if i != 1)
     return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
-
-
-# The noise of plays -----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from fedaudit.fl.recording.tap import Message, Payload, listening
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.foreign import importing_anew, noting_traces
 from fedaudit.fl.runtime.plugin import is_shipped
-from fedaudit.fl.runtime.streams import counting_noise
+from fedaudit.fl.runtime.streams import counting_noise, watching_draws
 from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.wire.wire import Wire
 
@@ -207,6 +207,7 @@ class _Rehearsed(Workers):
             reply = known.replies.get((*where, number))
             if reply is not None:
                 world.during[*where, number] = known.during[*where, number]
+                world.draws[*where, number] = known.draws.get((*where, number), ())
                 self._listener.repeat(known.during[*where, number], known)
         is_known = known is not None and client not in self._neighbour.touched
         if reply is None and (is_known or self._left <= 0) and kind not in STEPS:
@@ -216,7 +217,10 @@ class _Rehearsed(Workers):
         if reply is None:
             self._left -= kind not in STEPS
             before = len(world.events)
-            reply = next(self._inner.map(name, [item]))
+            redrawn = self._neighbour.redrawn and client in self._neighbour.touched
+            with watching_draws(*(["redrawn"] if redrawn else [])) as draws:
+                reply = next(self._inner.map(name, [item]))
+            world.draws[*where, number] = draws.read_ends()
             world.during[*where, number] = list(islice(world.events, before, None))
         self._last[kind, client] = world.replies[*where, number] = reply
         return _copy_reply(reply)

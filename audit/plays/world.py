@@ -63,6 +63,7 @@ class Neighbour:
     touched: frozenset[int] = frozenset()  # clients whose data are changed: others need not be trained again
     data: Callable[[Data], Data] = lambda data: data
     parts: Callable[[list[Index]], list[Index]] = lambda parts: parts
+    redrawn: bool = False  # those clients draw otherwise, from all but sources of noise and records' own coins
 
 
 SAME = Neighbour("the same data")
@@ -103,6 +104,7 @@ class World:
     # of clients' work: what each returned, and the events that happened meanwhile (play.py)
     replies: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     during: dict[tuple[Any, ...], list[Key]] = field(default_factory=dict)
+    draws: dict[tuple[Any, ...], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # streams and ends
     is_shortened: bool = False  # whether clients repeated messages in the place of training
 
 

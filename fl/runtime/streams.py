@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +33,22 @@ class Streams:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
     def numpy(self, name: str, *keys: int | str) -> np.random.Generator:
-        return np.random.default_rng(self.key(name, *keys))
+        watched = _watched.get()
+        if watched is None:
+            return np.random.default_rng(self.key(name, *keys))
+        generator = np.random.default_rng(self.key(name, *keys, *watched.salt))
+        watched.opened.append(("/".join(map(str, (name, *keys))), generator))
+        return generator
 
     def torch(self, name: str, *keys: int | str) -> "torch.Generator":
         import torch
 
-        return torch.Generator().manual_seed(self.key(name, *keys))
+        watched = _watched.get()
+        if watched is None:
+            return torch.Generator().manual_seed(self.key(name, *keys))
+        generator = torch.Generator().manual_seed(self.key(name, *keys, *watched.salt))
+        watched.opened.append(("/".join(map(str, (name, *keys))), generator))
+        return generator
 
     def noise(self, name: str, *keys: int | str) -> "NoiseGenerator":
         """Cryptographic noise of that name; as secret as the seed is."""
@@ -72,6 +83,38 @@ def seed_networks(seed: int, device: "torch.device | None" = None) -> Iterator[N
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
         yield
+
+
+@dataclass
+class Draws:
+    """Ordinary streams that were opened, and what was drawn from them; of noise and of records' coins nothing."""
+
+    salt: tuple[str, ...] = ()  # of the streams' names: others are drawn then
+    opened: "list[tuple[str, np.random.Generator | torch.Generator]]" = field(default_factory=list)
+
+    def read_ends(self) -> tuple[tuple[str, str], ...]:
+        """Each stream and a digest of where it ends: equal where as much was drawn from it."""
+        return tuple((name, _digest_end(generator)) for name, generator in self.opened)
+
+
+def _digest_end(generator: "np.random.Generator | torch.Generator") -> str:
+    if isinstance(generator, np.random.Generator):
+        return hashlib.sha256(repr(generator.bit_generator.state).encode()).hexdigest()
+    return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()
+
+
+_watched: ContextVar[Draws | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watching_draws(*salt: str) -> Iterator[Draws]:
+    """Inside, ordinary streams are noted; with `salt` each of them is another one than of its name."""
+    draws = Draws(salt)
+    token = _watched.set(draws)
+    try:
+        yield draws
+    finally:
+        _watched.reset(token)
 
 
 _opened: ContextVar[Counter[str] | None] = ContextVar("opened", default=None)

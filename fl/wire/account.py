@@ -9,10 +9,11 @@ from typing import NamedTuple
 from fedaudit.fl.artifact import SERVER, Role
 from fedaudit.fl.data.participation import UNKNOWN, Drawn
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import EVERYONE, MEMBER, Release, to_line
+from fedaudit.fl.ledger import EVERYONE, FROM_A_DRAW, MEMBER, Release, to_line
 from fedaudit.fl.recording import tap
 from fedaudit.fl.runtime.durable import Log
 
+SAME_RATE = 1e-9  # of two rates that are sums of the same numbers
 SamplingLaw = Callable[[int | None], Drawn]  # of a client, or of None for the likeliest one
 
 
@@ -111,8 +112,9 @@ class Accounts:
     def _as_drawn(self, release: Release) -> Release:
         """The line with how its client was really drawn and who can tell, whatever its maker says of that.
 
-        A rate above the law's stays: it costs more. A line of one named client is there only because that
-        client took part; the server always knows whom it selected, and where it tells members, they know too.
+        A rate above the law's stays: it costs more. One that nobody is drawn at is named as not credited. A line
+        of one named client is there only because that client took part; the server always knows whom it selected,
+        and where it tells members, they know too.
         """
         if release.unit != "client" or release.mechanism == "none":
             return release
@@ -127,4 +129,14 @@ class Accounts:
         seen = (*(role for role in self._tellers if role not in seen), *seen)
         first = release.round - release.round % law.period
         coin = f"rounds {first} to {first + law.period - 1}" if law.period > 1 else ""
-        return replace(release, sampling=law.sampling, sample_rate=rate, coin=coin, participation_seen_by=seen)
+        counted = release.sample_rate if release.sampling in FROM_A_DRAW else 1.0
+        is_drawn = release.sampling == law.sampling and law.rate <= counted * (1 + SAME_RATE)
+        is_drawn |= law.sampling == UNKNOWN.sampling  # of which nothing is credited, whatever was counted on
+        return replace(
+            release,
+            sampling=law.sampling,
+            sample_rate=rate,
+            uncredited_rate=1.0 if is_drawn else counted,
+            coin=coin,
+            participation_seen_by=seen,
+        )

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from fedaudit.fl.runtime.streams import Streams, seed_networks
+from fedaudit.fl.runtime.streams import Streams, seed_networks, watching_draws
 
 
 def test_the_key_is_half_of_a_sha256_word() -> None:
@@ -66,3 +66,17 @@ def test_networks_get_the_weights_of_their_seed_and_the_global_generator_stays_w
     with torch.random.fork_rng(devices=[]):  # what torch itself draws from that seed
         torch.manual_seed(5)
         assert torch.equal(torch.nn.Linear(3, 2).weight, draw(5))
+
+
+def test_watched_streams_draw_what_others_do_and_end_alike_where_as_much_was_drawn() -> None:
+    def draw(count: int, *salt: str) -> tuple[torch.Tensor, tuple[tuple[str, str], ...]]:
+        with watching_draws(*salt) as draws:
+            drawn = torch.rand(count, generator=Streams(1).torch("x", 2))
+            Streams(1).numpy("y").random(count)
+        return drawn, draws.read_ends()
+
+    three, ends = draw(3)
+    assert torch.equal(three, torch.rand(3, generator=Streams(1).torch("x", 2)))
+    assert ends == draw(3)[1] and [name for name, _ in ends] == ["x/2", "y"]
+    assert not {end for _, end in ends} & {end for _, end in draw(4)[1]}
+    assert not torch.equal(three, draw(3, "otherwise")[0])

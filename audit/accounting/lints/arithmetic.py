@@ -47,7 +47,7 @@ def l17_generator(record: RunRecord) -> Flaw | None:
     bad = [r for r in record.noised if r.generator not in CRYPTOGRAPHIC and (r.generator or record.witnessed)]
     if not bad:
         return None
-    named = bad[0].generator or "a generator of its own"
+    named = bad[0].generator or "a generator that no line names"
     return Flaw(
         what=f"{describe(bad).capitalize()}: noise from {named}. The state of an ordinary generator, "
         "such as torch's or numpy's, can be computed from what it put out, and a small seed can be guessed. NIST "

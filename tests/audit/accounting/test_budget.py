@@ -4,6 +4,7 @@ import cProfile
 import math
 import pstats
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,24 @@ def test_noise_for_one_record_bounds_nothing_for_its_client() -> None:
     # for a record the client's own release is a replacement, z = 2: 1/1^2 + 1/2^2
     expected = towards("server", [release(1 / math.sqrt(1.25), observers=ALL)])
     assert towards("server", both, "record").epsilon_upper == expected.epsilon_upper
+
+
+def test_steps_noised_for_a_record_cost_a_client_nothing_where_their_message_is_noised_for_it() -> None:
+    steps = release(1.0, unit="record", sampling="poisson", sample_rate=0.2, coin="each", observers=ALL)
+    whole, sum_of_all = release(1.0, observers=ALL), release(1.0, sender="client/*", observers=ALL)
+    for lines in ([steps, whole], [whole, steps], [steps, whole, steps, whole]):
+        assert (
+            towards("public", lines).epsilon_upper
+            == towards("public", [x for x in lines if x == whole]).epsilon_upper
+        )
+    for lines in (
+        [steps, sum_of_all],  # which says nothing of the single message
+        [steps, steps, whole],  # two messages, of which one is noised for its client
+        [steps, release(1.0, observers=ALL, round=1)],
+        [replace(steps, coin=""), whole],  # another release, and none of steps
+    ):
+        assert towards("public", lines).epsilon_upper == math.inf
+    assert towards("public", [steps, replace(whole, observers=("server",))]).epsilon_upper == math.inf
 
 
 def test_only_an_observer_who_cannot_see_who_takes_part_meets_an_amplified_bound() -> None:

@@ -27,6 +27,7 @@ from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check
 
 OTHERS = "another client"
 NOISED_PROTOTYPES = {"name": "noised_prototypes"}
+ONE_STEP = {**SGD, "steps": 1}
 COUNTS = {"name": "discrete_laplace"}
 LAPLACE = {"name": "laplace", "kinds": ["local_model"], "scale": 2.0}
 NETWORK = {"federation": {"model": "mlp"}}
@@ -83,6 +84,12 @@ RATIOS: list[tuple[str, str, float, dict[str, Any]]] = [
             **method("fedavg", rounds=16),
             "federation": {"availability": {"name": "bernoulli", "p": 0.3}},
         },
+    ),
+    (
+        "a clip overshoots what training noised",
+        "server",
+        1.984,
+        {"protections": [ONE_STEP, {"name": f"{WRONG}SoftClip"}]},
     ),
     ("clean momentum is in the noise", "server", 1.5, own("MomentumInNoise")),
     ("the clip is learnt from the messages", "server", 1e4, own("LearnsItsClip")),
@@ -203,6 +210,7 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
         {"protections": [{"name": "laplace", "kinds": ["local_model"], "scale": 2.0}]},
     ),
     ("in training", "server", "record", {"protections": [SGD]}),
+    ("in training, and of the client", "server", "client", {"protections": [ONE_STEP, GAUSSIAN]}),
     (
         "on counts",
         "server",
@@ -427,9 +435,9 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     case = make_case(protections=[GAUSSIAN])
     mean = tuple(case.data.train.x.mean((0, 2, 3), dtype=np.float64).tolist())
     case.__dict__["data"] = replace(case.data, mean=mean)
-    assert not [*list_doubts((), case.dataset, case.data)]
+    assert not [*list_doubts(case.dataset, case.data)]
     monkeypatch.setattr(type(case.dataset), "holds", "private")
-    [doubt] = list_doubts((), case.dataset, case.data)
+    [doubt] = list_doubts(case.dataset, case.data)
     assert "as if that were public" in doubt
 
 
