@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.models.missing_column import MissingColumn, list_values, place_values
+from fedaudit.attacks.models.missing_column import Answers, MissingColumn, list_values, place_values
 from fedaudit.fl.data.columns import Column
 from tests.attacks.models.rows_by_heart import RowsByHeart
 
@@ -36,6 +36,13 @@ def test_a_model_of_public_people_gives_nothing_away_and_the_note_says_so(name: 
         e for e in attack.measure(claim, world, RNG) if (e.measure, e.control) == ("value_beyond", "none")
     ]
     assert beyond.value <= 0 and beyond.note.startswith("nothing beyond both")
+
+
+def test_what_is_gained_is_beyond_the_better_of_both() -> None:
+    """Two people, two columns; one value is missing. Right: model 3 of 3, imputed 2, the other model 1."""
+    known = np.array([[True, True], [True, False]])
+    imputed, other = np.array([[True, False], [True, False]]), np.array([[False, False], [True, True]])
+    assert Answers(known, np.ones((2, 2), bool), imputed, other).gain.tolist() == [0.5, 0]
 
 
 def test_values_that_are_filled_in_are_levels_or_middles_of_fifths() -> None:
