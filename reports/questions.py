@@ -85,6 +85,11 @@ class Question(Cell):
         return self.at_most is not None and (not self.at_most or self.at_most < self.people)
 
     @property
+    def cannot_test(self) -> bool:
+        """Whether nobody is known to be hit, and there is no attack on something that is read."""
+        return self.is_untestable and not self.at_least
+
+    @property
     def surely_hit(self) -> int:
         """People who are hit at least, in all or in one group."""
         return max([self.at_least, *(g.at_least for g in self.groups)])

@@ -6,7 +6,6 @@ No answer repeats a number of page 1, names an attack or a kind, or reassures bu
 import re
 from collections.abc import Callable, Sequence
 
-from fedaudit.attacks import stats
 from fedaudit.audit.verdict.findings import clear
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
@@ -63,7 +62,7 @@ def define_words(result: AuditResult) -> dict[str, str]:
     unused = set()
     if not any("prototype" in e.kind for e in result.exposures):
         unused.add("Prototype")
-    if not any(isinstance(c, Question) and c.is_untestable for c in result.cells):
+    if not any(isinstance(c, Question) and c.cannot_test for c in result.cells):
         unused.add("Cannot test")
     if len(result.alternatives) < 2:
         unused.add("Untested")
@@ -167,7 +166,7 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     if others:
         names = fmt.join_words([*dict.fromkeys(fmt.name_observer(q.observer) for q in others)])
         unknown = [q for q in others if q.state is State.OPEN]
-        untestable = sum(q.is_untestable for q in unknown)
+        untestable = sum(q.cannot_test for q in unknown)
         state = "cannot be tested here" if untestable == len(unknown) else "are open"
         state += " or cannot be tested here" if 0 < untestable < len(unknown) else ""
         many = f"{fmt.sentence_case(quantify(len(unknown), len(others)))} questions about {names} {state}."
@@ -203,11 +202,9 @@ def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     if not tried:
         return "The rate of false alarms is not known."
     fired = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "negative")]
-    most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     who = f"{fmt.plural(len(fired), 'control')} on people who took no part raised a false alarm"
     who = who if fired else "No control on people who took no part raised a false alarm"
-    few = f"with {fmt.plural(len(tried), 'control')}, up to {most} of further ones might"
-    return f"{who}; {few}. People are counted beyond luck."
+    return f"{who} ({fmt.plural(len(tried), 'control')}). People on page 1 are counted beyond luck, 95 % sure."
 
 
 def _describe_gaps(result: AuditResult) -> str:
@@ -221,7 +218,7 @@ def _describe_gaps(result: AuditResult) -> str:
         return (
             f"{unread}Every question was answered. Other attacks, other runs and other clients were not tested."
         )
-    untestable = sum(isinstance(c, Question) and c.is_untestable for c in left)
+    untestable = sum(isinstance(c, Question) and c.cannot_test for c in left)
     why = "Attacks were left out or saw too little."
     if untestable:
         some = fmt.sentence_case(quantify(untestable, len(left)))
@@ -268,7 +265,7 @@ def _describe_next(word: Word, left: Sequence[Cell]) -> str:
         time = _estimate([*seconds.values()])
         about = f" (about {time} of one core)" if time else ""
         first += f" Run the attacks that were left out{about}."
-        if stay := sum(isinstance(c, Question) and c.is_untestable for c in left):
+        if stay := sum(isinstance(c, Question) and c.cannot_test for c in left):
             first += (
                 f" {fmt.sentence_case(quantify(stay, len(left)))} missing answers need attacks that do not exist."
             )

@@ -288,8 +288,7 @@ def find_fill(cell: Cell) -> Fill:
         return "exposed"
     if cell.state is State.CLEAR:
         return "clear"
-    is_untested = isinstance(cell, Question) and cell.is_untestable and not cell.at_least
-    return "cannot" if is_untested else "open"
+    return "cannot" if isinstance(cell, Question) and cell.cannot_test else "open"
 
 
 def _count_states(cells: Sequence[Cell]) -> Coverage:

@@ -168,7 +168,7 @@ def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> list[str
         found.append(f"leaves {'every harm' if untested == len(harms) else some} untested")
     shown = [Severity(m.severity) for m in marks if m.severity]
     worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
-    if option.word is Word.NOT_READY and worst.rank:
+    if worst.rank >= Severity.MEDIUM.rank:
         found.append(f"leaves harms rated {worst}")
     if not found:
         open_ = option.unanswered
