@@ -12,7 +12,11 @@ from fedaudit.fl.data.table_schema import MISSING
 FEW = 10  # different whole numbers, up to which they are taken for categories
 MOST_GUESSED = 50  # different texts, up to which they are taken for categories
 FINEST = 3  # digits behind the point, up to which they are taken for a grid
-OWNERS = re.compile(r"(patient|subject|person|owner|client|hospital|site|clinic|user|mrn|centre|center)", re.I)
+OWNERS = re.compile(
+    r"(patient|subject|person|owner|client|hospital|site|clinic|user|mrn|centre|center"
+    r"|customer|member|account|household|borrower|applicant|employee|student)",
+    re.I,
+)
 LABELS = re.compile(r"(label|target|outcome|class|diagnosis|y|result|death|survived|readmitted)", re.I)
 TIMES = re.compile(r".*(time|duration|follow_?up|survival|days_to).*", re.I)
 EVENTS = re.compile(r".*(event|status|death|died|censor|relapse).*", re.I)
