@@ -18,6 +18,7 @@ from fedaudit.reports.questions import Cell, Question, RuleQuestion, State
 from fedaudit.reports.result import AuditResult, Gallery, Severity
 
 MOST_HARMS = 8  # with a row of their own
+MOST_BLAMED = 3  # rows that the banner names
 MOST_ROWS = 9  # of harms and of clear questions
 LONGEST_FACT = 96  # signs that a row holds
 # Rows of a gallery that are of the person, of what the attacker made, and of who saw no message
@@ -82,7 +83,7 @@ def write_page(
     people = count_people(result, harms)
     severities = [h.severity for h in harms]
     return Page(
-        sentence=_write_sentence(word, rule, result, harms, people, left),
+        sentence=_write_sentence(word, rule, result, harms, people, left, _blame_rows(risks, forbidding)),
         people=people,
         scope=_describe_scope(result),
         harms=shown,
@@ -130,15 +131,21 @@ def name_fact(title: str) -> str:
 
 
 def _write_sentence(
-    word: Word, rule: str, result: AuditResult, harms: Sequence[PageHarm], people: People, left: Sequence[Cell]
+    word: Word,
+    rule: str,
+    result: AuditResult,
+    harms: Sequence[PageHarm],
+    people: People,
+    left: Sequence[Cell],
+    blamed: str,
 ) -> str:
-    """The one sentence of the banner."""
+    """The one sentence of the banner; `blamed` are rows that forbid a deployment, where others do not."""
     needed = sum(c.required for c in result.cells)
     missing = (
         f"{len(left):,} of {fmt.plural(needed, 'required answer')} {'is' if len(left) == 1 else 'are'} missing"
     )
     ends = {
-        Word.NOT_READY: "the policy forbids deployment",
+        Word.NOT_READY: "the policy forbids deployment" + (f" for {blamed}" if blamed else ""),
         Word.CANNOT_TELL: missing if left else "no required question was asked",
         Word.WITH_CONDITIONS: "what page 1 lists must be treated, or accepted in writing",
         Word.READY: "the policy tolerates that",
@@ -185,14 +192,28 @@ def _summarise(harms: Sequence[PageHarm]) -> str:
     return f"{fmt.plural(len(harms), 'harm')}{by}"
 
 
+def _find_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> list[str]:
+    """Rows of page 1 that forbid a deployment."""
+    return [str(n) for n, r in enumerate(risks[:MOST_HARMS], 1) if {r.finding, *r.also, *r.cells} & {*forbidding}]
+
+
+def _blame_rows(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
+    """The few rows that forbid a deployment, where others do not; empty elsewhere."""
+    rows = _find_forbidding(risks, forbidding)
+    return _name_rows(rows) if len(rows) <= MOST_BLAMED and len(rows) < len(risks) else ""
+
+
 def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
-    """Which rows of page 1 forbid a deployment."""
-    rows = [str(n) for n, r in enumerate(risks[:MOST_HARMS], 1) if {r.finding, *r.also, *r.cells} & {*forbidding}]
+    """Which rows of page 1 forbid a deployment, as a sentence."""
+    rows = _find_forbidding(risks, forbidding)
     if not rows:
         return ""
-    one, some = len(rows) == 1, len(rows) < len(risks)
-    harms = f"harm{'' if one else 's'} {fmt.join_words(rows)} forbid{'s' if one else ''} deployment"
-    return f"Only {harms}." if some else f"{fmt.sentence_case(harms)}."
+    said = f"{_name_rows(rows)} forbid{'s' if len(rows) == 1 else ''} deployment"
+    return f"Only {said}." if len(rows) < len(risks) else f"{fmt.sentence_case(said)}."
+
+
+def _name_rows(rows: Sequence[str]) -> str:
+    return f"harm{'' if len(rows) == 1 else 's'} {fmt.join_words(rows)}" if rows else ""
 
 
 # --- rows of harms -----------------------------------------------------------------------------------

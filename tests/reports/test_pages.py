@@ -263,6 +263,16 @@ def test_the_banner_says_people_first(make: object, said: str) -> None:
     assert make().verdict.page.sentence == said  # type: ignore[operator]
 
 
+def test_the_banner_and_the_rows_name_the_few_harms_that_forbid_a_deployment() -> None:
+    """A number of people who are hit in other ways was read as the reason."""
+    audited = exposed()
+    risks, word = audited.verdict.risks, audited.verdict.word
+    second = next(iter({risks[1].finding, *risks[1].cells} - {""}))
+    made = write_page(audited, word, "", risks, [], [second])
+    assert made.sentence.endswith("and the policy forbids deployment for harm 2.")
+    assert made.bar == "Only harm 2 forbids deployment."
+
+
 def test_a_picture_that_was_picked_is_a_match_and_one_that_was_drawn_is_redrawn() -> None:
     audited = result()
     gallery = next(g for g in audited.galleries if "reconstruction" in g.rows)
