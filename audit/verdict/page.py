@@ -200,7 +200,7 @@ def _find_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> list
 def _blame_rows(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
     """The few rows that forbid a deployment, where others do not; empty elsewhere."""
     rows = _find_forbidding(risks, forbidding)
-    return _name_rows(rows) if len(rows) <= MOST_BLAMED and len(rows) < len(risks) else ""
+    return _name_rows(rows) if 0 < len(rows) <= MOST_BLAMED and len(rows) < len(risks) else ""
 
 
 def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
@@ -213,7 +213,7 @@ def _name_forbidding(risks: Sequence[Risk], forbidding: Collection[str]) -> str:
 
 
 def _name_rows(rows: Sequence[str]) -> str:
-    return f"harm{'' if len(rows) == 1 else 's'} {fmt.join_words(rows)}" if rows else ""
+    return f"harm{'' if len(rows) == 1 else 's'} {fmt.join_words(rows)}"
 
 
 # --- rows of harms -----------------------------------------------------------------------------------

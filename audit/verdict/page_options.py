@@ -141,14 +141,13 @@ def recommend_option(result: AuditResult, word: Word, harms: Sequence[PageHarm])
         for reason in _explain_refusal(option, harms):
             reasons.setdefault(reason, []).append(letters[option.name])
     parts: list[str] = []
+    everybody = "all of them" if len(reasons) > 1 else "all"
     for reason, who in reasons.items():
         verb, rest = reason.split(" ", 1)
         if parts:  # "of 6 harms untested" is said once
             rest = re.sub(r"^(\d+) of \d+ harms untested$", r"\1", rest)
-        said = fmt.join_words(who) if len(who) < len(ranked) or len(who) == 1 else "all"
+        said = everybody if 1 < len(who) == len(ranked) else fmt.join_words(who)
         parts.append(f"{said} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
-    if len(parts) > 1:
-        parts[-1] = parts[-1].replace("all leave", "all of them leave", 1)
     text = "We recommend not to deploy" if word is Word.NOT_READY else "We recommend none of these"
     return f"{text}: {', and '.join(parts)}."
 
@@ -170,11 +169,8 @@ def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> list[str
     worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
     if worst.rank >= Severity.MEDIUM.rank:
         found.append(f"leaves harms rated {worst}")
-    if not found:
-        open_ = option.unanswered
-        found.append(
-            "leaves questions open that this audit answers"
-            if open_
-            else "has no gain that was shown at a tolerable cost"
-        )
-    return found
+    if found:
+        return found
+    if option.unanswered:
+        return ["leaves questions open that this audit answers"]
+    return ["has no gain that was shown at a tolerable cost"]
