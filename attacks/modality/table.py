@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import RowPair
 from fedaudit.fl.data.columns import Columns, Rows
 
-MEDIAN_ROW = "middle of public rows"
-RANDOM_ROW = "random public rows"
 EXACT = 1e-5  # deviations within which numbers without a step are the same
 
 
