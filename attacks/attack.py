@@ -107,8 +107,8 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
-    """Images in [0, 1], float32 [N, C, H, W], and the group of each by its label, int64 [N]: its class."""
+class Examples:
+    """Examples: x [N, ...] as clients hold them, and the group of each by its label, int64 [N]: its class."""
 
     x: Floats
     y: NDArray[np.int64]
@@ -122,17 +122,17 @@ class Images:
         """[N, ...] what is wanted of the network for each."""
         return self.y if self.labels is None else self.labels
 
-    def only(self, rows: NDArray[Any]) -> "Images":
+    def only(self, rows: NDArray[Any]) -> "Examples":
         """Those of these rows, by number or as a mask."""
         labels = None if self.labels is None else self.labels[rows]
-        return Images(x=self.x[rows], y=self.y[rows], labels=labels)
+        return Examples(x=self.x[rows], y=self.y[rows], labels=labels)
 
     @classmethod
-    def join(cls, images: "Sequence[Images]") -> "Images":
+    def join(cls, images: "Sequence[Examples]") -> "Examples":
         """All of these, one after the other."""
         x, y = (np.concatenate([getattr(some, name) for some in images]) for name in ("x", "y"))
         labelled = [some.labels for some in images if some.labels is not None]
-        return Images(x=x, y=y, labels=np.concatenate(labelled) if len(labelled) == len(images) else None)
+        return Examples(x=x, y=y, labels=np.concatenate(labelled) if len(labelled) == len(images) else None)
 
     def of_class(self, label: int) -> Floats:
         chosen: Floats = self.x[self.y == label]
@@ -140,8 +140,8 @@ class Images:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicImages(Images):
-    """Images that everybody has, in the order in which messages number them."""
+class PublicExamples(Examples):
+    """Examples that everybody has, in the order in which messages number them."""
 
     # [N] bool: those that a malicious server put among them, of each of which it knows that some client holds it
     candidates: NDArray[np.bool_]
@@ -174,8 +174,8 @@ class Knowledge:
     shape: tuple[int, ...]  # of one example: C, H, W of images
     architecture: "Architecture | None" = None
     generators: "GeneratorArchitecture | None" = None  # where the method has generators
-    auxiliary: Images | None = None
-    public: PublicImages | None = None  # where the method has public data
+    auxiliary: Examples | None = None
+    public: PublicExamples | None = None  # where the method has public data
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
     trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
     heard: Mapping[int, frozenset[int]] = field(default_factory=dict)  # server: round -> who answered
@@ -196,7 +196,7 @@ class Knowledge:
         return self.architecture
 
     @property
-    def granted_auxiliary(self) -> Images:
+    def granted_auxiliary(self) -> Examples:
         """The adversary's own images; raises ValueError as `granted_architecture`."""
         if self.auxiliary is None:
             raise ValueError("the attack's threat model does not grant images of the adversary's own")
@@ -232,11 +232,11 @@ class GeneratorArchitecture(Protocol):
 
     def images(
         self, weights: Mapping[str, NDArray[Any]], n: int, rng: np.random.Generator
-    ) -> Images: ...  # made from random z; labels are those wanted of a conditional generator
+    ) -> Examples: ...  # made from random z; labels are those wanted of a conditional generator
 
-    def scores(self, weights: Mapping[str, NDArray[Any]], images: Images) -> Floats: ...  # [N]
+    def scores(self, weights: Mapping[str, NDArray[Any]], images: Examples) -> Floats: ...  # [N]
 
-    def train(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
+    def train(self, images: Examples, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
 
     latent: int  # dimension of z
     classes: int  # 0: the generator cannot be wanted a class
@@ -259,7 +259,7 @@ class Trainer(Protocol):
 
     def __call__(
         self,
-        images: Images,
+        images: Examples,
         subsets: Sequence[NDArray[np.int64]],
         queries: Floats,
         *,
@@ -276,7 +276,7 @@ class Trainer(Protocol):
 class Condenser(Protocol):
     """Condenses images of the adversary's own as clients do theirs: the algorithm is public."""
 
-    def __call__(self, groups: Sequence[Images], seed: int) -> Floats:
+    def __call__(self, groups: Sequence[Examples], seed: int) -> Floats:
         """Groups of one class each -> [groups, C, H, W] as sent; NaN where a protection withholds it."""
 
 
@@ -303,7 +303,7 @@ class Player(Protocol):
     def play(
         self,
         visit: Visit,
-        holdings: Sequence[Images],
+        holdings: Sequence[Examples],
         seed: int,
         *,
         steps: int | None = None,
@@ -330,7 +330,7 @@ OF_OTHERS = "of other people, so their style is not controlled"
 class Unseen(NamedTuple):
     """Examples that nobody trained on, to compare members with; `whose`: "held out of the same clients' data"."""
 
-    images: Images
+    images: Examples
     whose: str  # empty where they are like the clients', class by class
     alike_in: str = "classes"  # or "groups" of other labels; empty where these make none
 
@@ -351,17 +351,17 @@ class BatchTruth:
 
     client: int  # whose they are; -1: the auditor's own
     rows: NDArray[np.int64]  # of the training data
-    images: Images
+    images: Examples
 
 
 class Truth(Protocol):
     """What the auditor knows and the attack does not."""
 
     @property
-    def reference(self) -> Images: ...  # never trained on and never given to an attacker
+    def reference(self) -> Examples: ...  # never trained on and never given to an attacker
 
     @property
-    def auxiliary(self) -> Images: ...  # what the attacker had (for blind baselines)
+    def auxiliary(self) -> Examples: ...  # what the attacker had (for blind baselines)
 
     @property
     def canaries(self) -> Sequence[Canary]: ...  # secrets that the data set planted in texts; none elsewhere
@@ -369,7 +369,7 @@ class Truth(Protocol):
     # training images of that class behind it, [n, C, H, W]: those of the clients heard for it
     def members(self, artifact: str, label: int) -> Floats: ...
 
-    def find_members(self, artifact: str, label: int) -> Images: ...  # the same, with their labels
+    def find_members(self, artifact: str, label: int) -> Examples: ...  # the same, with their labels
 
     # who they are: client -> rows, [n] in all, in the order of members(); the auditor's own are client -1
     def people(self, artifact: str, label: int) -> Mapping[int, NDArray[np.int64]]: ...
@@ -387,9 +387,9 @@ class Truth(Protocol):
 
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 
-    def client_images(self, client: int) -> Images: ...
+    def client_examples(self, client: int) -> Examples: ...
 
-    # who they are, [n] rows of the training data, in the order of client_images()
+    # who they are, [n] rows of the training data, in the order of client_examples()
     def client_rows(self, client: int) -> NDArray[np.int64]: ...
 
     def capability(self, client: int) -> float: ...  # how fast its device is, by the simulated clock

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.attacks.evaluation.span import count_law, list_pairs
 from fedaudit.attacks.modality.text import Background, compare_texts, mark_tokens, strip
 from fedaudit.attacks.text._language import average_lowest, score_tokens
@@ -233,7 +233,7 @@ def play_memory(cases: Sequence[tuple[str, int, int, float]] = MEMORY) -> Iterat
     members, others = data.train.x[chosen], data.test.x
     parts = np.array_split(rng.permutation(len(members)), 4)
     sides = [
-        Images(x=x, y=np.zeros(len(x), np.int64)) for x in (members[~secret[chosen]], others)
+        Examples(x=x, y=np.zeros(len(x), np.int64)) for x in (members[~secret[chosen]], others)
     ]  # a text with a secret is told by it
     for name, rank, epochs, rate in cases:
         net = make_net("lm", rank)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge, Layered
+from fedaudit.attacks.attack import Examples, Floats, Knowledge, Layered
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.eager import eager
 
@@ -67,7 +67,7 @@ def descend(optimiser: Any, weights: Sequence[Any], loss: Any) -> None:
     optimiser.step()
 
 
-def train_network(knowledge: Knowledge, images: Images, epochs: int, seed: int) -> Layered:
+def train_network(knowledge: Knowledge, images: Examples, epochs: int, seed: int) -> Layered:
     """The whole network, drawn anew and trained on these images as clients train, by cross-entropy alone."""
     import torch
     from torch.nn.functional import cross_entropy

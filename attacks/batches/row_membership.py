@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Effort, Images, Knowledge, Layered
+from fedaudit.attacks.attack import Effort, Examples, Knowledge, Layered
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers, train_network
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.batch_readings import Arrays, group_by_weights, list_batches
@@ -110,7 +110,7 @@ class RowScorer:
     batches: Sequence[tuple[Arrays, Values, Labels]]  # layers, rows [b, D] and labels [b], -1 where not sent
     seed: int
 
-    def __call__(self, images: Images) -> Values:
+    def __call__(self, images: Examples) -> Values:
         scores, fits = [], []
         for weights, rows, labels in self.batches:
             z = run_first_layers(weights, images.x, self.knowledge).astype(np.float64)
@@ -119,7 +119,7 @@ class RowScorer:
             fits.append((labels == -1) | (labels == images.y[:, None]))
         return _find_nearest(np.concatenate(scores, axis=1), np.concatenate(fits, axis=1))
 
-    def plant(self, images: Images) -> "RowScorer":
+    def plant(self, images: Examples) -> "RowScorer":
         weights, rows, labels = self.batches[0]
         made, rng = run_first_layers(weights, images.x, self.knowledge), np.random.default_rng(self.seed)
         sent = imitate_noise(made, rows.astype(np.float32), self.knowledge, rng).astype(np.float64)
@@ -136,15 +136,15 @@ class ShadowNetworks:
     epochs: int
     seed: int
 
-    def predict(self, images: Images) -> Values:
+    def predict(self, images: Examples) -> Values:
         """Their mean output on each image, [n, C]."""
         return np.asarray(np.mean([_centre(net.logits(images.x)) for net in self._networks], axis=0))
 
-    def make_outputs(self, images: Images) -> Values:
+    def make_outputs(self, images: Examples) -> Values:
         """What one more network, trained on these images as well, makes of them, [n, C]."""
         own = self.knowledge.granted_auxiliary
         half = own.only(np.random.default_rng(self.seed).permutation(len(own))[: len(own) // 2])
-        both = Images(x=np.concatenate([half.x, images.x]), y=np.concatenate([half.y, images.y]))
+        both = Examples(x=np.concatenate([half.x, images.x]), y=np.concatenate([half.y, images.y]))
         return _centre(train_network(self.knowledge, both, self.epochs, self.seed + self.count).logits(images.x))
 
     @cached_property
@@ -165,11 +165,11 @@ class OutputScorer:
     outputs: Values  # [n, C] of the client's examples, centred
     labels: Labels  # [n]
 
-    def __call__(self, images: Images) -> Values:
+    def __call__(self, images: Examples) -> Values:
         far = np.square(self.shadows.predict(images)[:, None] - self.outputs).sum(axis=2)
         return _find_nearest(-far, self.labels == images.y[:, None])
 
-    def plant(self, images: Images) -> "OutputScorer":
+    def plant(self, images: Examples) -> "OutputScorer":
         return replace(self, outputs=self.shadows.make_outputs(images), labels=np.asarray(images.y))
 
 

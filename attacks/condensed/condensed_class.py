@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     AIDS,
     REAL_START,
@@ -42,8 +42,8 @@ Floats = NDArray[np.floating[Any]]
 class _OwnImages:
     """The attacker's own images in the place of the auditor's."""
 
-    auxiliary: Images
-    reference: Images
+    auxiliary: Examples
+    reference: Examples
 
 
 class CondensedClass(Attack):
@@ -66,7 +66,8 @@ class CondensedClass(Attack):
         found, aux = collect_condensed_images(view), knowledge.granted_auxiliary
         order = rng.permutation(len(aux))
         test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
-        net = audit_net(_OwnImages(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
+        held = _OwnImages(aux.only(rest), aux.only(test))
+        net = audit_net(held)  # type: ignore[arg-type]
         judge = np.empty(1, dtype=object)
         judge[0] = net
         noise = rng.standard_normal(found["images"].shape)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Claim, Effort, Examples, Extractor, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     collect_condensed_images,
     in_our_words,
@@ -130,7 +130,7 @@ class CondensedRefinement(CondensedRecovery):
     ) -> CondensationModel:
         aux = knowledge.auxiliary
         assert aux is not None and knowledge.condenser is not None
-        alone = [Images(x=aux.x[i : i + 1], y=aux.y[i : i + 1]) for i in rows]
+        alone = [Examples(x=aux.x[i : i + 1], y=aux.y[i : i + 1]) for i in rows]
         made = knowledge.condenser(alone, seed=int(rng.integers(2**62)))
         came = np.isfinite(made).all(axis=(1, 2, 3))
         if not came.any():
@@ -150,7 +150,7 @@ class CondensedRefinement(CondensedRecovery):
     ) -> Floats:
         """What the decoder makes of standardised inputs [k, C, H, W]; [k, C, H, W]."""
         nothing = np.zeros(len(inputs), np.int64)
-        alone = Images(x=images, y=np.zeros(len(images), np.int64))
+        alone = Examples(x=images, y=np.zeros(len(images), np.int64))
         known = replace(knowledge, auxiliary=alone)
         condensing = cast(Extractor, model)  # has features, which is all that is wanted of it
         task = InversionTask(extractor=condensing, features=to_rows(inputs), labels=nothing)

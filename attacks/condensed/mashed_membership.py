@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
@@ -51,7 +51,7 @@ class Means:
         some = self.images[fits] if fits.any() else self.images
         return np.asarray((images @ some.T).max(axis=1) / images.shape[1])
 
-    def score_images(self, images: Images) -> Floats:
+    def score_images(self, images: Examples) -> Floats:
         """[m] the same of images as they are."""
         flat, scores = _flat(images.x), np.zeros(len(images))
         for label in np.unique(images.y):
@@ -117,7 +117,7 @@ class MashedMembership(Attack):
         null = {"another client's means": _scores(cases, others)} if others else {}
         size = 1.0
         if not is_single.all():
-            size = float(np.median([len(truth.client_images(k)) / len(sent[k].images) for k in clients]))
+            size = float(np.median([len(truth.client_examples(k)) / len(sent[k].images) for k in clients]))
         condition: Mapping[str, float | str] = {"n": round(float(size)), "origin": "recorded"}
         note = f"{len(is_single)} means"
         found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
@@ -157,7 +157,7 @@ class MashedMembership(Attack):
     def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
         found, pools = [], {}
         for client in _collect_means(claim):
-            own = truth.client_images(client)
+            own = truth.client_examples(client)
             for label in map(int, np.unique(own.y)):
                 if label not in pools:
                     pools[label] = ImagePool(truth.reference.of_class(label))
@@ -224,7 +224,7 @@ def _score_planted_people(claim: Claim, truth: Truth) -> list[ScoredPeople]:
 
 
 def _plant_people(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:
-    own = {k: truth.client_images(k) for k in clients}
+    own = {k: truth.client_examples(k) for k in clients}
     return {k: Means(_flat(o.x), np.eye(classes)[o.y]) for k, o in own.items()}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.flagging import count_flagged
 from fedaudit.attacks.evaluation.matching import score_client
@@ -53,10 +53,10 @@ CARD = Card(
 class UploadScorer(Protocol):
     """How well images fit what one client sent."""
 
-    def __call__(self, images: Images) -> Values:
+    def __call__(self, images: Examples) -> Values:
         """[n], higher for members."""
 
-    def plant(self, images: Images) -> "UploadScorer":
+    def plant(self, images: Examples) -> "UploadScorer":
         """The same with what these images would have made in the place of the client's."""
 
 
@@ -150,9 +150,9 @@ class ClientMembership(Attack):
                 asked.planted.append((leaky(few), leaky(rest)))
         return asked
 
-    def _draw_images(self, truth: Truth, client: int, rng: np.random.Generator) -> tuple[Images, Images]:
+    def _draw_images(self, truth: Truth, client: int, rng: np.random.Generator) -> tuple[Examples, Examples]:
         """Images of a client and as many held-out ones of each class, both in random order."""
-        own, unseen = truth.client_images(client), truth.unseen([client]).images
+        own, unseen = truth.client_examples(client), truth.unseen([client]).images
         share = min(1.0, self.config.members / max(1, len(own)))
         members, others = list[int](), list[int]()
         for c in np.unique(own.y):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.population import LuckyTrials, count_groups, keep_alike
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -226,7 +226,7 @@ def count_named(
         found.luck(float(is_hit), 1, person=mark, clients=behind[sender])
     for client in senders:
         if not found.holds(client):
-            found.hold_at_least(client, len(truth.client_images(client)))
+            found.hold_at_least(client, len(truth.client_examples(client)))
     return found.people(truth)
 
 
@@ -241,26 +241,28 @@ def _find_furthest(trials: Sequence[Reconstruction]) -> float:
     return min(float(np.quantile(apart, CLEAR)), RATIO) if len(apart) else np.inf
 
 
-def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Images, Rows, Rows]:
+def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Examples, Rows, Rows]:
     """Everybody of these classes behind a message: images, clients and rows [n] each."""
-    found, owners, rows = list[Images](), list[Rows](), list[Rows]()
+    found, owners, rows = list[Examples](), list[Rows](), list[Rows]()
     for label in labels:
         for client, some in truth.people(artifact, label).items():
             owners.append(np.full(len(some), client))
             rows.append(some)
         found.append(truth.find_members(artifact, label))
     empty = np.zeros(0, np.int64)
-    return Images.join(found), np.concatenate([empty, *owners]), np.concatenate([empty, *rows])
+    return Examples.join(found), np.concatenate([empty, *owners]), np.concatenate([empty, *rows])
 
 
-def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Images:
+def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Examples:
     """What a client holds, or all clients of a sum."""
-    return truth.client_images(client) if client != SEVERAL else gather_people(truth, artifact, range(classes))[0]
+    return (
+        truth.client_examples(client) if client != SEVERAL else gather_people(truth, artifact, range(classes))[0]
+    )
 
 
 def find_strangers(
-    truth: Truth, clients: Collection[int], people: Images, most: int, rng: np.random.Generator
-) -> Images:
+    truth: Truth, clients: Collection[int], people: Examples, most: int, rng: np.random.Generator
+) -> Examples:
     """So many of what these clients hold of the same classes, but for what stands among `people` as well.
 
     Clients are asked in an order of chance until there are enough, so that the cost grows with `most` alone.
@@ -269,10 +271,10 @@ def find_strangers(
     for client in rng.permutation(sorted(clients)).tolist():
         if sum(map(len, found)) >= most:
             break
-        theirs = truth.client_images(client)
+        theirs = truth.client_examples(client)
         alike = theirs.only(np.isin(theirs.y, people.y))
         found.append(alike.only(np.array([m not in own for m in fingerprints(alike.x)], bool)))
-    every = Images.join(found)
+    every = Examples.join(found)
     return every.only(rng.permutation(len(every))[:most])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Architecture, Floats, Images
+from fedaudit.attacks.attack import Architecture, Examples, Floats
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.fl.runtime.shared_weights import find_shared_names
@@ -19,7 +19,7 @@ Values = NDArray[np.float64]
 def score_per_image(
     queried: Sequence[Target],
     architecture: Architecture,
-    candidates: Images,
+    candidates: Examples,
     score: Callable[[Values, Values, Values], Values],
 ) -> Floats:
     """[k, N]: score(products [t, n], squared gradient norms [n], squared lengths [t]) -> [t, n].

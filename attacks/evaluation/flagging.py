@@ -106,7 +106,7 @@ def count_flagged(
             own = np.quantile(scored.held_out_scores, (1 - false_alarms) ** (1 / most))
             found.plant(scored.client, float((scored.scores > own).sum()), len(scored.scores))
         for client in holding:
-            found.hold_at_least(client, len(truth.client_images(client)))
+            found.hold_at_least(client, len(truth.client_examples(client)))
         every += found.people(truth)
     return every
 

@@ -109,7 +109,7 @@ def count_known(
     right = fact.groups(claimed, counts) & small
     found = CountedPeople(KNOWN.format(fact.of_group), Harm.ATTRIBUTE, kind)
     for row, client in enumerate(clients.tolist()):
-        labels, people = truth.client_images(client).y, truth.client_rows(client)
+        labels, people = truth.client_examples(client).y, truth.client_rows(client)
         found.test(client, people, people[right[row][labels]])
     passed = [
         float((counts * (fact.groups(np.roll(claimed, by, axis=0), counts) & small)).sum())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.ranking import Ranks
@@ -202,7 +202,7 @@ def _make_trial(
         targets=members.x[member : member + 1],
         labels=members.y[member : member + 1],
         members=members,
-        others=Images(x=non_members[:n], y=np.full(len(non_members[:n]), label)),
+        others=Examples(x=non_members[:n], y=np.full(len(non_members[:n]), label)),
         decoys=non_members[:gallery, None],
         held_out=non_members,
         class_means=average_classes(members.y, truth.auxiliary),

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Truth
+from fedaudit.attacks.attack import Examples, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -29,18 +29,18 @@ _ENOUGH = 1000  # non-members, which rates at 1 % need
 class Matched:
     """Both sides have the same share of every class."""
 
-    members: Images
-    others: Images
+    members: Examples
+    others: Examples
     rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))  # which of all members these are
 
     @property
-    def equally_many(self) -> Images:
+    def equally_many(self) -> Examples:
         """As many of the others as there are members, of each class: they come class by class."""
         step = max(1, len(self.others) // max(1, len(self.members)))
-        return Images(x=self.others.x[::step], y=self.others.y[::step])
+        return Examples(x=self.others.x[::step], y=self.others.y[::step])
 
 
-def match_members(members: Images, non_members: Images, rng: np.random.Generator, most: int) -> Matched:
+def match_members(members: Examples, non_members: Examples, rng: np.random.Generator, most: int) -> Matched:
     """As many `members` (at most `most`) as there are non-members to compare them with.
 
     Every member of a class is matched by equally many non-members of it.
@@ -62,7 +62,7 @@ def score_client(
     client: int,
     truth: Truth,
     rng: np.random.Generator,
-    score: Callable[[Images], NDArray[Any]],
+    score: Callable[[Examples], NDArray[Any]],
     most: int = sys.maxsize,
     members: int = sys.maxsize,
 ) -> ScoredPeople:
@@ -73,7 +73,7 @@ def score_client(
     These have the client's mix of classes, where there are half as many of each at least. Of a class without
     them nobody can be compared.
     """
-    own, unseen = truth.client_images(client), truth.unseen([client]).images
+    own, unseen = truth.client_examples(client), truth.unseen([client]).images
     classes = np.intersect1d(own.y, unseen.y)
     have, there = (np.array([(some.y == c).sum() for c in classes]) for some in (own, unseen))
     ratio = max(0.5, float((there / have).min())) if len(classes) else 0.0
@@ -91,13 +91,13 @@ def score_client(
     )
 
 
-def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Images]:
+def halves(non_members: Examples, rng: np.random.Generator) -> tuple[Examples, Examples]:
     """As membership.halves: some in the place of members, for negative controls."""
     first, second = (np.sort(rows) for rows in membership.halves(np.arange(len(non_members)), rng))
     return non_members.only(first), non_members.only(second)
 
 
-def _draw_rows(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Integers:
+def _draw_rows(images: Examples, classes: Integers, each: Integers, rng: np.random.Generator) -> Integers:
     chosen = [
         rng.choice(np.flatnonzero(images.y == c), n, replace=False)
         for c, n in zip(classes, each, strict=True)
@@ -107,7 +107,7 @@ def _draw_rows(images: Images, classes: Integers, each: Integers, rng: np.random
 
 
 def score_pairs(
-    pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]
+    pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Examples], NDArray[Any]]
 ) -> Scores:
     """What each of these that are queried says of its images."""
     return by_query(

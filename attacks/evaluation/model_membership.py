@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
@@ -52,7 +52,7 @@ CARD = Card(
 class Scorer(Protocol):
     """How much each model looks as if it had been trained on each image."""
 
-    def __call__(self, candidates: Images, asked: Mask, /) -> Floats:
+    def __call__(self, candidates: Examples, asked: Mask, /) -> Floats:
         """[models, N], higher for members, where `asked` [models, N] says so.
 
         Rows may have scales of their own, and hold anything where nothing is asked.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
+from fedaudit.attacks.attack import Claim, Examples, Floats, Truth, Unseen
 from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -222,7 +222,7 @@ def draw_wrong(mark: bytes) -> int:
 
 def _make_queries(
     claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator
-) -> tuple[Images, list[_ModelQuery]]:
+) -> tuple[Examples, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
     candidates = _Candidates(claim["task"][0], int(claim["width"]))
     classes, add = int(claim["classes"]), candidates.add
@@ -244,7 +244,7 @@ def _make_queries(
     tested: dict[tuple[int, int], bool] = {}  # client, row: one draw for all models
 
     def find_people(
-        row: int, own: Sequence[Images], own_marks: Sequence[Sequence[bytes]]
+        row: int, own: Sequence[Examples], own_marks: Sequence[Sequence[bytes]]
     ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Those tested of each client behind a model, and which candidates they are."""
         pairs: dict[int, list[tuple[int, int]]] = {}
@@ -302,7 +302,7 @@ def _make_queries(
         )
     if not queries:
         return truth.reference.only(np.zeros(0, np.int64)), []
-    return Images.join(candidates.found), queries
+    return Examples.join(candidates.found), queries
 
 
 class _Candidates:
@@ -311,9 +311,9 @@ class _Candidates:
     def __init__(self, task: "Task | None", width: int) -> None:
         self._task, self._width = task, width
         self._numbers: dict[tuple[bytes, bytes], int] = {}  # fingerprint, label -> candidate
-        self.found: list[Images] = []
+        self.found: list[Examples] = []
 
-    def add(self, of: Images, at: int, mark: bytes, wrong: bool) -> int:
+    def add(self, of: Examples, at: int, mark: bytes, wrong: bool) -> int:
         """The number of one example, under its own label or a `wrong` one."""
         one = of.only(np.array([at]))
         if wrong:
@@ -325,14 +325,14 @@ class _Candidates:
         return self._numbers[key]
 
 
-def mislabel(images: Images, marks: Sequence[bytes], task: "Task | None", width: int) -> Images:
+def mislabel(images: Examples, marks: Sequence[bytes], task: "Task | None", width: int) -> Examples:
     """The same examples, each under a wrong label by its fingerprint."""
     from fedaudit.fl.tasks.classify import Classify
 
     wrong = (task or Classify()).mislabel(images.wanted, [draw_wrong(m) for m in marks], width)
     if images.labels is None:
-        return Images(x=images.x, y=wrong)
-    return Images(x=images.x, y=images.y, labels=wrong)
+        return Examples(x=images.x, y=wrong)
+    return Examples(x=images.x, y=images.y, labels=wrong)
 
 
 def _find_owners(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
@@ -342,10 +342,10 @@ def _find_owners(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
     return truth.find_contributors(str(claim["artifact"][row]))
 
 
-def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Images:
+def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Examples:
     """The members; of a relayed model those of the client that handed it on, and not of those before it."""
     if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
-        own = truth.client_images(int(claim["sender"][row]))
+        own = truth.client_examples(int(claim["sender"][row]))
         return own.only(own.y == label)
     return truth.find_members(str(claim["artifact"][row]), label)
 

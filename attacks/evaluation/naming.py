@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 
 Floats = NDArray[np.floating[Any]]
 HELD_OUT = "as many held-out people, named by the same images"
@@ -63,7 +63,7 @@ class Named:
 
 
 def build_gallery(
-    members: Images, held_out: Floats, class_means: Floats, look: Callable[[Floats], Floats]
+    members: Examples, held_out: Floats, class_means: Floats, look: Callable[[Floats], Floats]
 ) -> NamingGallery:
     """The gallery of one message; images [n, C, H, W] are compared as `look` shows them."""
     means = average_members(members)
@@ -75,7 +75,7 @@ def build_gallery(
     )
 
 
-def average_members(members: Images) -> Floats:
+def average_members(members: Examples) -> Floats:
     """The mean of all members and of those of each class, [k, C, H, W]; none of images that are all the same."""
     groups = [members.x, *(members.of_class(int(c)) for c in np.unique(members.y))]
     if len(groups) == 2:

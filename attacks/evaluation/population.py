@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Truth
+from fedaudit.attacks.attack import Examples, Truth
 from fedaudit.attacks.evaluation.images import fingerprints, nearest
 from fedaudit.attacks.people import GroupCount, Share
 
@@ -79,7 +79,7 @@ class Population:
         """Of these rows of a client."""
         if client not in self._clients:
             places = {int(row): i for i, row in enumerate(self._truth.client_rows(client))}
-            self._clients[client] = places, self._describe(self._truth.client_images(client))
+            self._clients[client] = places, self._describe(self._truth.client_examples(client))
         places, every = self._clients[client]
         chosen = np.array([places[row] for row in rows], np.int64)
         return Described(every.label[chosen], every.rareness[chosen])
@@ -96,14 +96,14 @@ class Population:
             np.array([label for label, _ in found], np.int64), np.array([far for _, far in found], np.float64)
         )
 
-    def _read_held_out(self, whose: int, images: Images) -> None:
+    def _read_held_out(self, whose: int, images: Examples) -> None:
         if whose not in self._read:
             self._read.add(whose)
             of = self._describe(images)
             pairs = zip(of.label.tolist(), of.rareness.tolist(), strict=True)
             self._held_out.update(zip(fingerprints(images.x), pairs, strict=True))
 
-    def _describe(self, images: Images) -> Described:
+    def _describe(self, images: Examples) -> Described:
         auxiliary, far = self._truth.auxiliary, np.full(len(images), np.nan)
         if np.asarray(images.x).dtype.kind == "f" and len(auxiliary):  # texts have no distance
             for label in np.unique(images.y).tolist():

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Sent, Visit
+from fedaudit.attacks.attack import Claim, Examples, Extractor, Knowledge, Player, Sent, Visit
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.prototype_laws import ASSUMED, CountLawFit, Law, is_chosen
@@ -97,7 +97,7 @@ def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[ReadSour
 
 
 def _take_means(
-    sources: Sequence[Source], extractors: Sequence[Extractor], aux: Images | None
+    sources: Sequence[Source], extractors: Sequence[Extractor], aux: Examples | None
 ) -> list[ReadSource]:
     if aux is not None and len(aux) and sources:
         width, sent = extractors[0].features(aux.x[:1]).shape[1], sources[0].features.shape[1]
@@ -118,7 +118,7 @@ def describe(claim: Claim) -> str:
 class _Script:
     """What one client is played with: its model, its classes, and auxiliary images."""
 
-    def __init__(self, source: Source, aux: Images, player: Player, has_published_noise: bool) -> None:
+    def __init__(self, source: Source, aux: Examples, player: Player, has_published_noise: bool) -> None:
         first = source.prototypes[0]
         self.visit = Visit(sender=first.sender, round=first.round, weights=source.weights.values)
         self.aux, self._player, self._has_published_noise = aux, player, has_published_noise
@@ -129,7 +129,7 @@ class _Script:
             p.label: p.samples or ASSUMED for p in source.prototypes if not is_chosen(p) and p.label in self.rows
         }
 
-    def play(self, holdings: Sequence[Images], **how: Any) -> list[dict[int, Floats]]:
+    def play(self, holdings: Sequence[Examples], **how: Any) -> list[dict[int, Floats]]:
         """Messages of visits; what the client's code draws is the same in all, and noise is not."""
         played = self._player.play(self.visit, holdings, 1, steps=0, draws=1, **how)
         return [_list_prototypes(sent) for sent in played]
@@ -153,8 +153,8 @@ class _Script:
         chosen = [rng.choice(self.rows[c], n, replace=2 * n > len(self.rows[c])) for c, n in counts.items()]
         return np.concatenate(chosen)
 
-    def hold(self, rows: NDArray[np.int64]) -> Images:
-        return Images(x=self.aux.x[rows], y=self.aux.y[rows])
+    def hold(self, rows: NDArray[np.int64]) -> Examples:
+        return Examples(x=self.aux.x[rows], y=self.aux.y[rows])
 
     def sends_means(self, extractor: Extractor, protected: bool = False) -> bool:
         """Whether every message is the mean of the features of its images, but for noise of published size."""
@@ -187,7 +187,7 @@ class _Script:
     def fit(self, phi: Floats, size: int, protected: bool, is_separate: bool) -> CountLawFit:
         """How messages depend on phi of the auxiliary images.
 
-        size: Images of the one class that the auditor chose; 0: the client's own counts.
+        size: Examples of the one class that the auditor chose; 0: the client's own counts.
         """
         own = self.counts or dict.fromkeys(self.rows, ASSUMED)
         classes = list(own) if not size else list(self.rows)
@@ -294,7 +294,7 @@ class PlayedExtractor:
         """phi of images [m, C, H, W] that take the places of the first m classes, all in one visit; [m, D]."""
         x = self._script.aux.x[self._background].copy()
         x[: len(images)] = images
-        (sent,) = self._script.play([Images(x=x, y=self._classes)], protected=False)
+        (sent,) = self._script.play([Examples(x=x, y=self._classes)], protected=False)
         labels = self._classes[: len(images)].tolist()
         if not sent.keys() >= set(labels):
             raise UserError(

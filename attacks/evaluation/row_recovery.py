@@ -51,7 +51,7 @@ class RowRecovery(Attack):
         clients = list[int]()
         public = np.asarray(truth.auxiliary.x, np.float64)
         for client in claim["read"].tolist():
-            claimed, own = claim["row"][claim["client"] == client], _rows(truth.client_images(client).x)
+            claimed, own = claim["row"][claim["client"] == client], _rows(truth.client_examples(client).x)
             held = _rows(truth.unseen({client}).images.x)[: min(HELD_OUT, len(own))]
             drawn = public[rng.permutation(len(public))[: max(1, len(claimed))]]
             middle = find_middle(public)[None]
@@ -89,7 +89,7 @@ class RowRecovery(Attack):
         public = np.asarray(truth.auxiliary.x, np.float64)
         for client in claim["read"].tolist():
             claimed, people = claim["row"][claim["client"] == client], truth.client_rows(client)
-            hit = np.unique(match_rows(claimed, _rows(truth.client_images(client).x), public))
+            hit = np.unique(match_rows(claimed, _rows(truth.client_examples(client).x), public))
             counted.test(client, people, people[hit[hit >= 0]])
             held = truth.unseen({client}).images
             lucky = {*match_rows(claimed, _rows(held.x), public).tolist()}
@@ -104,7 +104,7 @@ class RowRecovery(Attack):
         others = list[float]()
         for client in np.unique(claim["client"]).tolist():
             claimed = claim["row"][claim["client"] == client][:MOST_COMPARED]
-            own = _rows(truth.client_images(client).x)
+            own = _rows(truth.client_examples(client).x)
             claimed = read_claims(claimed, own, public)
             found = table.compare_rows(claimed, own, columns)
             for i in np.flatnonzero(found.claim >= 0).tolist():

@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.attack import Architecture, Floats, Images
+from fedaudit.attacks.attack import Architecture, Examples, Floats
 from fedaudit.attacks.evaluation.targets import Target
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def score_asked(
 def score_outputs(
     queried: Sequence[Target],
     architecture: Architecture,
-    candidates: Images,
+    candidates: Examples,
     asked: Mask,
     rate: Callable[[Floats, NDArray[Any]], Floats],
 ) -> Floats:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Truth
+from fedaudit.attacks.attack import Examples, Truth
 from fedaudit.attacks.evaluation.images import ImagePool, distances, fingerprints
 from fedaudit.attacks.evaluation.judging import Condition, Control, Judge
 from fedaudit.attacks.evaluation.naming import Named, NamingGallery, average_members, build_gallery, name_people
@@ -100,8 +100,8 @@ class Reconstruction(Trial):
     claimed: Floats
     targets: Floats  # the members that are looked for
     labels: NDArray[np.int64]  # of the targets
-    members: Images  # all images behind it
-    others: Images  # of each class as many non-members, where there are
+    members: Examples  # all images behind it
+    others: Examples  # of each class as many non-members, where there are
     decoys: Floats  # [G, B, C, H, W] of non-members: a gallery, and at the end one set for the control
     held_out: Floats  # [m, C, H, W] of the members' classes
     class_means: Floats  # [c, C, H, W] of auxiliary images
@@ -187,12 +187,12 @@ class Pools:
         return NonMembers(np.concatenate([own, rest]), len(own))
 
 
-def find_members(truth: Truth, artifact: str, labels: Iterable[int]) -> Images | None:
+def find_members(truth: Truth, artifact: str, labels: Iterable[int]) -> Examples | None:
     """All images of these classes behind a message, class by class; None where they are not known."""
     known = {c: x for c in labels if len(x := truth.members(artifact, c))}
     if not known:
         return None
-    return Images(
+    return Examples(
         x=np.concatenate(list(known.values())), y=np.repeat(list(known), [len(x) for x in known.values()])
     )
 
@@ -239,7 +239,7 @@ def count_looks(buckets: Sequence[Bucket[Any]]) -> int:
 
 
 def guess_from_auxiliary(
-    labels: NDArray[np.int64], auxiliary: Images, rng: np.random.Generator
+    labels: NDArray[np.int64], auxiliary: Examples, rng: np.random.Generator
 ) -> Mapping[str, Floats]:
     """What adversaries claim that know only the classes [k]: name -> images [k, C, H, W]."""
     known = _find_known_images(labels, auxiliary)
@@ -250,14 +250,14 @@ def guess_from_auxiliary(
     }
 
 
-def average_classes(labels: NDArray[np.int64], auxiliary: Images) -> Floats:
+def average_classes(labels: NDArray[np.int64], auxiliary: Examples) -> Floats:
     """[c, C, H, W] the mean auxiliary image of each of these classes, in order; none without such images."""
     if not len(auxiliary):
         return np.zeros((0, *auxiliary.x.shape[1:]))
     return np.stack([x.mean(axis=0) for x in _find_known_images(labels, auxiliary).values()])
 
 
-def _find_known_images(labels: NDArray[np.int64], auxiliary: Images) -> dict[int, Floats]:
+def _find_known_images(labels: NDArray[np.int64], auxiliary: Examples) -> dict[int, Floats]:
     """Auxiliary images of each of these classes; all of them for a class that has none."""
     known = {int(c): auxiliary.of_class(int(c)) for c in np.unique(labels)}
     return {c: x if len(x) else auxiliary.x for c, x in known.items()}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.naming import HELD_OUT
@@ -125,7 +125,7 @@ def _make_trial(
         targets=behind.x[chosen],
         labels=label,
         members=behind,
-        others=Images(
+        others=Examples(
             x=np.concatenate(list(beside.values())), y=np.repeat(list(beside), [len(x) for x in beside.values()])
         ),
         decoys=sets,

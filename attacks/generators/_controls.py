@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
+from fedaudit.attacks.attack import Claim, Examples, GeneratorArchitecture, TrainedPair
 from fedaudit.attacks.evaluation.matching import Matched, match_members
 
 _SEED = 0
@@ -21,9 +21,9 @@ class Controls:
     """Three disjoint sets of auxiliary images, and pairs that are trained when wanted."""
 
     known: GeneratorArchitecture
-    own: Images  # the planted pair's
-    rest: Images  # others like them: nobody trains on these
-    other: Images  # the reference's
+    own: Examples  # the planted pair's
+    rest: Examples  # others like them: nobody trains on these
+    other: Examples  # the reference's
     planted_steps: int  # of the generator
     reference_steps: int = 0
 
@@ -43,18 +43,18 @@ class Controls:
         """The planted pair's and the others, as `memorised` reads them from a claim."""
         return {"planted_x": self.own.x, "planted_y": self.own.y, "rest_x": self.rest.x, "rest_y": self.rest.y}
 
-    def _train(self, images: Images, steps: int) -> TrainedPair:
+    def _train(self, images: Examples, steps: int) -> TrainedPair:
         return self.known.train(images, steps, np.random.default_rng(_SEED))
 
 
 def controls(
-    known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int, reference_steps: int = 0
+    known: GeneratorArchitecture, auxiliary: Examples, planted: int, planted_steps: int, reference_steps: int = 0
 ) -> Controls:
     """`planted` images for the planted pair, and half of the others for the reference."""
     order = np.random.default_rng(_SEED).permutation(len(auxiliary))
     half = planted + (len(auxiliary) - planted) // 2
     own, rest, other = (
-        Images(x=auxiliary.x[rows], y=auxiliary.y[rows]) for rows in np.split(order, [planted, half])
+        Examples(x=auxiliary.x[rows], y=auxiliary.y[rows]) for rows in np.split(order, [planted, half])
     )
     return Controls(
         known=known, own=own, rest=rest, other=other, planted_steps=planted_steps, reference_steps=reference_steps
@@ -63,6 +63,6 @@ def controls(
 
 def match_planted_pair(claim: Claim) -> Matched:
     """What a claim's planted pair learnt, and others like it."""
-    own = Images(x=claim["planted_x"], y=claim["planted_y"])
-    rest = Images(x=claim["rest_x"], y=claim["rest_y"])
+    own = Examples(x=claim["planted_x"], y=claim["planted_y"])
+    rest = Examples(x=claim["rest_x"], y=claim["rest_y"])
     return match_members(own, rest, np.random.default_rng(_SEED), len(own))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import GeneratorArchitecture, Images
+from fedaudit.attacks.attack import Examples, GeneratorArchitecture
 from fedaudit.fl.runtime.eager import eager
 
 Floats = NDArray[np.floating[Any]]
@@ -47,7 +47,7 @@ class LatentSearch:
         self._known, self._weights, self._settings, self._seed = known, weights, settings, seed
         self._memory: dict[tuple[bytes, int], tuple[float, Floats]] = {}
 
-    def __call__(self, images: Images) -> Reconstructions:
+    def __call__(self, images: Examples) -> Reconstructions:
         # the label is part of the question only where the generator is wanted one
         labels = images.y if self._known.classes else np.zeros_like(images.y)
         keys = [(np.float32(x).tobytes(), int(y)) for x, y in zip(images.x, labels, strict=True)]

@@ -1,6 +1,6 @@
 """The attacks that query a generator how near it comes to an image: they differ in `queried`.
 
-Claim: a rule, since any image can be queried. queried [k], objects: Images to an object with
+Claim: a rule, since any image can be queried. queried [k], objects: Examples to an object with
 `distance` [n]; sender and artifact [k]; behind [k], objects: the clients whose images count as members;
 reference, untrained, planted [1] as queried; planted_x, planted_y: what the planted generator memorised; rest_x,
 rest_y: others like them.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchitecture, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, GeneratorArchitecture, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -58,7 +58,7 @@ class Near(Protocol):
 class Queried(Protocol):
     """One generator: how near it comes to each image."""
 
-    def __call__(self, images: Images) -> Near: ...
+    def __call__(self, images: Examples) -> Near: ...
 
 
 Pairs = Sequence[tuple[Any, Matched]]  # Queried of a subclass's own kind
@@ -198,7 +198,7 @@ class GeneratorMembership(Attack):
         rng, found = np.random.default_rng(0), []
         for queried, clients in zip(claim["queried"], claim["behind"], strict=True):
             unseen = truth.unseen([int(k) for k in clients]).images
-            pool = Images.join([truth.client_images(int(k)) for k in clients])
+            pool = Examples.join([truth.client_examples(int(k)) for k in clients])
             found.append(
                 (queried, self.choose_comparisons(match_members(pool, unseen, rng, self.config.members)))
             )
@@ -222,7 +222,7 @@ class GeneratorMembership(Attack):
 
 
 def _scores(pairs: Pairs, reference: Queried, how: str) -> Scores:
-    def score(queried: Queried, images: Images) -> Floats:
+    def score(queried: Queried, images: Examples) -> Floats:
         plain = -queried(images).distance
         if how == "calibrated":
             return np.asarray(plain + reference(images).distance)

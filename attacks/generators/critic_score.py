@@ -9,7 +9,7 @@ trained it last best.
 Changed: the critic of a WGAN has no scale, so the scores of each are standardised by those of non-members
 before several critics are pooled; and the non-members have the members' mix of classes.
 
-Claim: a rule, since any image can be queried. critics [k], objects that score Images; sender,
+Claim: a rule, since any image can be queried. critics [k], objects that score Examples; sender,
 before (the client that trained before the sender, -1 unknown), round [k]; untrained, planted [1],
 objects; planted_x, planted_y: the images of the planted critic; rest_x, rest_y: others like them.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import count_flagged
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_client
@@ -37,7 +37,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
-CriticScorer = Callable[[Images], NDArray[Any]]
+CriticScorer = Callable[[Examples], NDArray[Any]]
 HOPS = {"trained last": "sender", "trained before": "before"}
 
 
@@ -155,7 +155,7 @@ class CriticScore(Attack):
             (
                 critic,
                 match_members(
-                    truth.client_images(int(k)), truth.unseen([int(k)]).images, rng, self.config.members
+                    truth.client_examples(int(k)), truth.unseen([int(k)]).images, rng, self.config.members
                 ),
             )
             for critic, k in zip(claim["critics"], whose.tolist(), strict=True)
@@ -169,7 +169,7 @@ class CriticScore(Attack):
         for critic, k in zip(claim["critics"], claim["sender"], strict=True):
             # other halves for each: critics of one relay like the same images
             first, second = halves(truth.reference, rng)
-            alike = match_members(truth.client_images(int(k)), first, rng, self.config.members).others
+            alike = match_members(truth.client_examples(int(k)), first, rng, self.config.members).others
             pairs.append((critic, match_members(alike, second, rng, self.config.members)))
         return standardise_scores(pairs)
 

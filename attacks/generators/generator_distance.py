@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, Truth
+from fedaudit.attacks.attack import Claim, Examples, GeneratorArchitecture, Truth
 from fedaudit.attacks.evaluation.images import Nearest, nearest
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence, ImageGallery
@@ -42,7 +42,7 @@ class Made:
 
     images: Floats
 
-    def __call__(self, images: Images) -> Nearest:
+    def __call__(self, images: Examples) -> Nearest:
         return nearest(images.x, self.images)
 
 

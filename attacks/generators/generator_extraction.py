@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
 from fedaudit.attacks.evaluation.images import fingerprints, ssim
@@ -83,7 +83,7 @@ class GeneratorExtraction(GeneratorDistance):
         for made, artifact, clients in zip(claim["queried"], claim["artifact"], claim["behind"], strict=True):
             unseen = truth.unseen([int(k) for k in clients]).images
             members, owners, rows = gather_people(truth, str(artifact), np.unique(unseen.y).tolist())
-            others = Images(x=unseen.x[np.isin(unseen.y, members.y)], y=unseen.y[np.isin(unseen.y, members.y)])
+            others = Examples(x=unseen.x[np.isin(unseen.y, members.y)], y=unseen.y[np.isin(unseen.y, members.y)])
             if not len(members) or len(others) < 2:
                 continue
             ratios = self._copies(made, Matched(members=members, others=others))

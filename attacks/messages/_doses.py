@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores
 from fedaudit.attacks.people import Share
 from fedaudit.attacks.stats import FALSE_ALARMS, choose_threshold_rank
@@ -77,8 +77,8 @@ def count_seen(doses: Sequence[Dosed], false_alarms: float) -> dict[int, Share]:
     return seen
 
 
-def mix(people: Images, times: int, others: Images, examples: int, rng: np.random.Generator) -> Images:
+def mix(people: Examples, times: int, others: Examples, examples: int, rng: np.random.Generator) -> Examples:
     """So many examples in any order: each of these people so many times, and others once while there are any."""
     rest = others.only(rng.permutation(len(others))[: max(0, examples - times * len(people))])
-    both = Images.join([people.only(np.repeat(np.arange(len(people)), times)), rest])
+    both = Examples.join([people.only(np.repeat(np.arange(len(people)), times)), rest])
     return both.only(rng.permutation(len(both)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Player, Sent, Visit
+from fedaudit.attacks.attack import Examples, Player, Sent, Visit
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples
 from fedaudit.attacks.evaluation.sums import number_of
@@ -64,13 +64,13 @@ class Heard:
         return Party.client(max(self.sender, 0))
 
     def plant(
-        self, player: Player, holdings: Sequence[Images], seed: int, training: Mapping[str, float]
+        self, player: Player, holdings: Sequence[Examples], seed: int, training: Mapping[str, float]
     ) -> "list[Heard | None]":
         """The same of clients that hold such images; None of whose message is withheld."""
         played = player.play(self.beginning if self.target else self.visit, holdings, seed)
         return [self._replace(sent, own, training) for sent, own in zip(played, holdings, strict=True)]
 
-    def _replace(self, sent: Sent, images: Images, training: Mapping[str, float]) -> "Heard | None":
+    def _replace(self, sent: Sent, images: Examples, training: Mapping[str, float]) -> "Heard | None":
         rest = {k: arrays for k, arrays in sent.items() if k in self.rest}
         target = None
         if self.target is not None:

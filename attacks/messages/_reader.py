@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Player
+from fedaudit.attacks.attack import Examples, Player
 from fedaudit.attacks.evaluation.images import fingerprints, to_rows
 from fedaudit.attacks.messages._blocks import Blocks, Form, Layout, Values, read_blocks
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
@@ -55,7 +55,7 @@ class UpdatePlays:
             rng, many = np.random.default_rng(seed), int(self._bounds[-1])
             self._sums = rng.integers(0, MOST_NUMBERS, many), rng.choice([-1.0, 1.0], many)
 
-    def play(self, images: Images) -> Values:
+    def play(self, images: Examples) -> Values:
         """[m, D] changes; raises UserError where a client that holds one person sends no update."""
         marks = fingerprints(images.x)
         new = list({m: i for i, m in enumerate(marks) if m not in self._known}.values())
@@ -83,7 +83,7 @@ class UpdatePlays:
         place, sign = self._sums
         return np.asarray(np.bincount(place, weights=numbers * sign, minlength=MOST_NUMBERS), np.float64)
 
-    def whiten(self, auxiliary: Images) -> tuple[Values, Whitened]:
+    def whiten(self, auxiliary: Examples) -> tuple[Values, Whitened]:
         """Plays [a, D] of auxiliary people and what they make, once for all messages that these plays read."""
         if self._whitened is None:
             psi = self.play(auxiliary)
@@ -101,7 +101,7 @@ class UpdatePlays:
 class UpdateReader:
     """Updates of one client, or of one sum, by the same plays: one log ratio over all numbers of all of them."""
 
-    def __init__(self, heard: Sequence[Heard], plays: UpdatePlays, auxiliary: Images) -> None:
+    def __init__(self, heard: Sequence[Heard], plays: UpdatePlays, auxiliary: Examples) -> None:
         self._plays = plays
         self._psi, self._whitened = plays.whiten(auxiliary)  # hundreds of MB, which no message has for itself
         self._messages, self._weights = list[tuple[Values, Values, float]](), list[Values]()
@@ -112,7 +112,7 @@ class UpdateReader:
             self._messages.append((change, mixture, n))
             self._weights.append(plays.flatten(message.target.weights))
 
-    def fit(self, people: Images) -> Fit:
+    def fit(self, people: Examples) -> Fit:
         psi, score = self._plays.play(people), np.zeros(len(people))
         for message, mixture, n in self._messages:
             score += self._whitened.score(message, mixture, n, psi, people.y)
@@ -132,7 +132,7 @@ class UpdateReader:
 class StateReader:
     """All in a message that is no update: made anew by the model that the client had, of a person alone."""
 
-    def __init__(self, heard: Heard, player: Player, auxiliary: Images, seed: int, classes: int) -> None:
+    def __init__(self, heard: Heard, player: Player, auxiliary: Examples, seed: int, classes: int) -> None:
         self._heard, self._player, self._seed, self._classes = heard, player, seed, classes
         self._played = heard
         self._auxiliary = auxiliary.only(np.arange(min(ALONE, len(auxiliary))))
@@ -173,7 +173,7 @@ class StateReader:
             if (names := self._list(form))
         }
 
-    def fit(self, people: Images) -> Fit:
+    def fit(self, people: Examples) -> Fit:
         if not self.tells:
             return Fit({}, np.zeros(len(people), bool))
         played = self._play(people)
@@ -194,7 +194,7 @@ class StateReader:
             exact |= self._find_exact(name, theirs, people.y)
         return Fit(scores, exact)
 
-    def _play(self, people: Images) -> list[Blocks]:
+    def _play(self, people: Examples) -> list[Blocks]:
         """What is sent of each person alone; of several in one visit, where classes do not mix."""
         groups = _group_by_class(people.y) if self._is_separate else [[i] for i in range(len(people))]
         found: dict[int, Blocks] = {}

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Player, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Player, Truth
 from fedaudit.attacks.evaluation.assertions import by_client, format_counts, name_classes
 from fedaudit.attacks.evaluation.groups import COUNTED, HELD, SIZE, Claimed, Counts, Fact, Mask, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
@@ -226,7 +226,7 @@ class _Play:
     heard: Heard
     kinds: Sequence[Kind]
     player: Player
-    auxiliary: Images
+    auxiliary: Examples
     classes: int
     seed: int
 
@@ -265,7 +265,7 @@ class _Play:
         found[..., 1 + self.classes :] = facts[..., 1 + self.classes :] > 0.5
         return found
 
-    def _draw(self, number: int, rng: np.random.Generator) -> Images:
+    def _draw(self, number: int, rng: np.random.Generator) -> Examples:
         """People of the adversary's own, as a client may hold them; in every second play without some classes."""
         told = min(self.heard.examples or ASSUMED, MOST)
         n = np.exp(rng.normal(np.log(told), TOLD if self.heard.examples else GUESSED))
@@ -279,7 +279,7 @@ class _Play:
             rows.append(rng.choice(own, times, replace=times > len(own)))
         return self.auxiliary.only(rng.permutation(np.concatenate(rows)))
 
-    def _play(self, holdings: Sequence[Images]) -> list[Summaries]:
+    def _play(self, holdings: Sequence[Examples]) -> list[Summaries]:
         """What would arrive of each, a few at a time."""
         size = sum(np.asarray(w).nbytes for w in self.heard.weights.values())
         size += max(h.x.nbytes for h in holdings)

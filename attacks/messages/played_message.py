@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores, count_flagged
@@ -147,7 +147,7 @@ class PlayedMessage(Attack):
             exact.test(a.client, rows, rows[a.exact.scores > 0])
             for mark, is_there in zip(a.exact.held_out, (a.exact.held_out_scores > 0).tolist(), strict=True):
                 exact.luck(float(is_there), 1, person=mark, clients=[a.client])
-            exact.hold_at_least(a.client, len(truth.client_images(a.client)))
+            exact.hold_at_least(a.client, len(truth.client_examples(a.client)))
         return found + exact.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
@@ -176,17 +176,17 @@ class PlayedMessage(Attack):
         ):
             for k in sorted(truth.find_contributors(artifact)) if client == SEVERAL else [client]:
                 by_client.setdefault(k, []).append(reader)
-        total = sum(len(truth.client_images(k)) for k in by_client)
+        total = sum(len(truth.client_examples(k)) for k in by_client)
         people = list[_Person]()
         for k, own in sorted(by_client.items()):
-            most = -(-self.config.people * len(truth.client_images(k)) // max(1, total))
+            most = -(-self.config.people * len(truth.client_examples(k)) // max(1, total))
             scored = score_client(k, truth, rng, partial(_score, own), self.config.held_out, most)
             if len(scored.rows):
                 people.append(_Person(k, scored))
         tells = {a.client for a in people if any(np.ptp(c.held_out_scores) > 0 for c in a.columns)}
         telling = {k: own[-1] for k, own in by_client.items() if k in tells}
         behind = {
-            k: sum(len(truth.client_images(c)) for c in truth.find_contributors(own.heard.artifact)) or ASSUMED
+            k: sum(len(truth.client_examples(c)) for c in truth.find_contributors(own.heard.artifact)) or ASSUMED
             for k, own in telling.items()
         }
         doses = find_doses(
@@ -271,7 +271,7 @@ class _Maker:
             raise failures[0]
         return found
 
-    def plant(self, heard: Heard, holdings: Sequence[Images]) -> "Iterator[list[_Readers]]":
+    def plant(self, heard: Heard, holdings: Sequence[Examples]) -> "Iterator[list[_Readers]]":
         """Readers of what clients would have sent that hold such images."""
         for planted in heard.plant(self._player, holdings, self._seed, self._training):
             if planted is not None:  # where it says something of the model, that is read, which is quick
@@ -312,7 +312,7 @@ class _Readers:
     maker: _Maker
 
     def dose(
-        self, client: int, n: int, times: int, number: int, held_out: Images, rng: np.random.Generator
+        self, client: int, n: int, times: int, number: int, held_out: Examples, rng: np.random.Generator
     ) -> Iterator[Dosed]:
         """Play clients in the place of this one, among whose n people held-out ones stand so many times."""
         few = min(max(1, n // times**2), number, len(held_out) // 2)  # so that they do not drown each other
@@ -325,7 +325,7 @@ class _Readers:
             for some, order, readers in zip(people, drawn, self.maker.plant(self.heard, mixes), strict=True):
                 others = order.only(np.arange(few, len(order)))
                 others = others.only(np.flatnonzero(np.isin(others.y, some.y))[:OTHERS])
-                both = Images.join([some, others])
+                both = Examples.join([some, others])
                 scores, marks = _score(readers, both), fingerprints(others.x)
                 yield Dosed(client, [_name_columns(client, column, marks) for column in scores.T[1:]])
         except UserError:  # the client's code refuses such images
@@ -338,7 +338,7 @@ def identify_start(heard: Heard) -> tuple[int, ...]:
     return tuple(id(values) for _, values in sorted(start.items()))
 
 
-def _score(readers: Sequence[_Readers], people: Images) -> Values:
+def _score(readers: Sequence[_Readers], people: Examples) -> Values:
     """[m, 1 + c] in whom a value stands, and log ratios by what is read, each summed over messages."""
     exact, sums = np.zeros(len(people)), dict[str, Values]()
     for reader in readers:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.attack import Examples, Floats, Knowledge
 from fedaudit.attacks.evaluation.targets import Target
 
 
@@ -30,7 +30,7 @@ class Shadows:
 def shadows(
     queried: Sequence[Target],
     knowledge: Knowledge,
-    pool: Images,
+    pool: Examples,
     queries: Floats,
     *,
     count: int,

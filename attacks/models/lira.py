@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Examples, Floats, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.evaluation.scores import (
     Mask,
@@ -76,11 +76,11 @@ class Lira(ModelMembership):
                 return scaled_logit(answers, labels)
             return measure_fit(task, answers, labels)
 
-        def score(candidates: Images, asked: Mask) -> Floats:
+        def score(candidates: Examples, asked: Mask) -> Floats:
             x, y = candidates.x, candidates.wanted
             pool = aux
             if settings.mode == "online":  # candidates first
-                pool = Images.join([candidates, aux])
+                pool = Examples.join([candidates, aux])
             phi = score_outputs(queried, architecture, candidates, asked, rate)
             found = np.empty_like(phi)
             shared = settings.shadows < MANY

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.judging import Judge
@@ -158,9 +158,9 @@ def ask(claim: Claim, truth: Truth, most: int) -> Asked:
     rule: Imputation = claim["rule"][0]
     clients = sorted(truth.find_contributors(str(claim["artifact"][0])))
     each, rng = max(1, most // max(1, len(clients))), np.random.default_rng(rule.seed)
-    own, held, of, of_held = list[Images](), list[Images](), list[int](), list[int]()
+    own, held, of, of_held = list[Examples](), list[Examples](), list[int](), list[int]()
     for client in clients:
-        images, unseen = truth.client_images(client), truth.unseen({client}).images
+        images, unseen = truth.client_examples(client), truth.unseen({client}).images
         chosen = np.sort(rng.permutation(len(images))[:each])
         others = unseen.only(np.sort(rng.permutation(len(unseen))[: len(chosen)]))
         own.append(images.only(chosen))
@@ -168,12 +168,12 @@ def ask(claim: Claim, truth: Truth, most: int) -> Asked:
         of += [client] * len(chosen)
         of_held += [client] * len(others)
     nobody = truth.auxiliary.only(np.zeros(0, np.int64))
-    people, held_out = Images.join([nobody, *own]), Images.join([nobody, *held])
+    people, held_out = Examples.join([nobody, *own]), Examples.join([nobody, *held])
     planted = held_out.only(np.sort(rng.permutation(len(held_out))[:PLANTED]))
     dealt = rng.permutation(len(planted))
     labels = None if planted.labels is None else planted.wanted[dealt]
     strange = rng.permuted(planted.x, axis=0)  # whose columns say nothing of each other
-    planted = Images(x=strange, y=planted.y[dealt], labels=labels)
+    planted = Examples(x=strange, y=planted.y[dealt], labels=labels)
     return Asked(
         np.array(of, np.int64),
         rule.answer(people),
@@ -197,7 +197,7 @@ class Imputation:
         return self.knowledge.columns or name_columns(np.asarray(self.knowledge.granted_auxiliary.x, np.float64))
 
     @cached_property
-    def _public(self) -> Images:
+    def _public(self) -> Examples:
         some = self.knowledge.granted_auxiliary
         rows = np.random.default_rng(self.seed).permutation(len(some))[:MOST_PUBLIC]
         return some.only(np.sort(rows))
@@ -208,7 +208,7 @@ class Imputation:
         columns = zip(self.columns.columns, np.asarray(self._public.x, np.float64).T, strict=True)
         return [list_values(column, public) for column, public in columns]
 
-    def answer(self, people: Images, *, by_heart: bool = False) -> Answers:
+    def answer(self, people: Examples, *, by_heart: bool = False) -> Answers:
         """What is right of people; `by_heart`: by a model that has learnt them, and not by the recorded one."""
         x = np.asarray(people.x, np.float64)
         shape = len(x), len(self.columns)
@@ -217,10 +217,12 @@ class Imputation:
         if not len(x):
             return Answers(known, model, imputed, other)
         queries = np.concatenate([_fill(x, c, v) for c, values in enumerate(self._values) for v in values])
-        asked = Images(x=queries.astype(people.x.dtype), y=np.tile(people.y, len(queries) // len(x)), labels=None)
+        asked = Examples(
+            x=queries.astype(people.x.dtype), y=np.tile(people.y, len(queries) // len(x)), labels=None
+        )
         if people.labels is not None:
             times = (len(queries) // len(x), *(1,) * (people.labels.ndim - 1))
-            asked = Images(x=asked.x, y=asked.y, labels=np.tile(people.labels, times))
+            asked = Examples(x=asked.x, y=asked.y, labels=np.tile(people.labels, times))
         fits = self._fit(people, asked, self.epochs * BY_HEART) if by_heart else self._fit_recorded(asked)
         others = self._fit(self.knowledge.granted_auxiliary, asked, self.epochs)
         start = 0
@@ -234,18 +236,18 @@ class Imputation:
                 hits[:, c] = known[:, c] & (score.argmax(axis=1) == true)
         return Answers(known, model, imputed, other)
 
-    def _fit_recorded(self, asked: Images) -> NDArray[np.float64]:
+    def _fit_recorded(self, asked: Examples) -> NDArray[np.float64]:
         answers = self.knowledge.granted_architecture(self.weights).logits(asked.x)
         return measure_fit(self.knowledge.task, answers, asked.wanted)
 
-    def _fit(self, taught: Images, asked: Images, epochs: int) -> NDArray[np.float64]:
+    def _fit(self, taught: Examples, asked: Examples, epochs: int) -> NDArray[np.float64]:
         """By a model that was trained on these."""
         assert self.knowledge.trainer is not None, "not_applicable says so"
         everybody = [np.arange(len(taught))]
         answers = self.knowledge.trainer(taught, everybody, asked.x, epochs=epochs, seed=self.seed)[0]
         return measure_fit(self.knowledge.task, answers, asked.wanted)
 
-    def _impute(self, people: Images, column: int) -> Rows:
+    def _impute(self, people: Examples, column: int) -> Rows:
         """[n, values] how likely each is by public people who are like a person in all else."""
         public, values = np.asarray(self._public.x, np.float64), self._values[column]
         there = ~np.isnan(public[:, column])

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Examples, Floats, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.evaluation.scores import Mask, likelihood_ratio, measure_fit, rmia, score_outputs
 from fedaudit.attacks.evaluation.targets import Target
@@ -59,8 +59,8 @@ class Rmia(ModelMembership):
         architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
         settings, seed, task = self.config, int(rng.integers(2**40)), knowledge.task
 
-        def score(candidates: Images, asked: Mask) -> Floats:
-            both = Images.join([candidates, aux])
+        def score(candidates: Examples, asked: Mask) -> Floats:
+            both = Examples.join([candidates, aux])
             population = np.ones((len(queried), len(aux)), bool)
             where = np.concatenate([asked, population], axis=1)
             p = np.exp(score_outputs(queried, architecture, both, where, partial(measure_fit, task)))

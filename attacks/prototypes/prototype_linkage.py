@@ -142,7 +142,7 @@ class PrototypeLinkage(PrototypeMembership):
             if t.n == 1 and t.origin == REPLAYED:
                 found.plant(t.client, float(t.hits.sum()), len(t.hits))
         for client in {*claim["senders"].tolist(), *claim["sender"][recorded].tolist()}:
-            found.hold_at_least(client, len(truth.client_images(client)))
+            found.hold_at_least(client, len(truth.client_examples(client)))
         return found.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
@@ -170,7 +170,7 @@ class PrototypeLinkage(PrototypeMembership):
             (client, row): image
             for artifact in claim["artifact"][rows].tolist()
             for client, some in truth.people(artifact, label).items()
-            for row, image in zip(some.tolist(), truth.client_images(client).of_class(label), strict=True)
+            for row, image in zip(some.tolist(), truth.client_examples(client).of_class(label), strict=True)
             if client in clients
         }
         if len(clients) < 2 or not people:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Extractor, Images
+from fedaudit.attacks.attack import Examples, Extractor
 
 Values = NDArray[np.float64]
 MOST = 200  # auxiliary examples of a class
 
 
-def square_errors(model: Extractor, images: Images) -> Values:
+def square_errors(model: Extractor, images: Examples) -> Values:
     """(p_c - [y = c])^2 of each image, [N, C]."""
     from scipy.special import softmax
 
@@ -31,7 +31,7 @@ def square_errors(model: Extractor, images: Images) -> Values:
     return np.asarray((p - np.eye(p.shape[1])[images.y]) ** 2)
 
 
-def mean_by_class(model: Extractor, auxiliary: Images, classes: int) -> Values:
+def mean_by_class(model: Extractor, auxiliary: Examples, classes: int) -> Values:
     """M [C, C]; rows of classes without auxiliary images are NaN."""
     found = np.full((classes, classes), np.nan)
     for c in np.unique(auxiliary.y):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Claim, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
@@ -49,11 +49,11 @@ class LoneValues(Attack):
         """All cells of a message; examples have so many columns."""
 
     @abstractmethod
-    def summarise(self, people: Images, public: Images) -> Payload:
+    def summarise(self, people: Examples, public: Examples) -> Payload:
         """What a client sends of its people."""
 
     @abstractmethod
-    def read_values(self, people: Images) -> Values:
+    def read_values(self, people: Examples) -> Values:
         """[n, values] of people; NaN where somebody is in no cell."""
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -67,7 +67,7 @@ class LoneValues(Attack):
         whose, guessed_of = list[int](), list[int]()
         for client in np.unique(claim["client"]).tolist():
             mine = claim["client"] == client
-            own = self.read_values(truth.client_images(client))
+            own = self.read_values(truth.client_examples(client))
             held, public = (
                 some.only(rng.permutation(len(some))[: len(own)])
                 for some in (truth.unseen({client}).images, truth.auxiliary)
@@ -83,7 +83,7 @@ class LoneValues(Attack):
             blind += guessed
             blind_lucky += (count_inside(guess, one, held_values) == 1).tolist()
             guessed_of += [client] * len(guessed)
-            planted.append(self._plant(truth.client_images(client), truth.auxiliary))
+            planted.append(self._plant(truth.client_examples(client), truth.auxiliary))
             guesses.append(bool(guessed) and all(guessed))
         if not right:
             return []
@@ -99,7 +99,7 @@ class LoneValues(Attack):
         )
         return found
 
-    def _plant(self, people: Images, public: Images) -> bool:
+    def _plant(self, people: Examples, public: Examples) -> bool:
         """Whether what a client sends of its people gives away somebody who is alone, and nobody else."""
         claim = self._claim_cells(self.summarise(people, public), people.x.shape[1])
         inside = count_inside(claim, claim["people"] >= 0, self.read_values(people))
@@ -110,7 +110,7 @@ class LoneValues(Attack):
         counted = CountedPeople("alone in a cell of a table of counts", Harm.ATTRIBUTE)
         for client in np.unique(claim["client"]).tolist():
             mine = (claim["client"] == client) & (claim["people"] == 1)
-            images, people = truth.client_images(client), truth.client_rows(client)
+            images, people = truth.client_examples(client), truth.client_rows(client)
             counted.test(client, people, people[find_alone(claim, mine, self.read_values(images))])
             held = truth.unseen({client}).images
             held = held.only(np.arange(min(len(held), len(images))))

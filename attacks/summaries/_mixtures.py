@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.attack import Examples, Floats
 from fedaudit.attacks.evaluation.covariance import factor_covariance
 from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import Values
@@ -74,7 +74,7 @@ class ImageMixtures:
         return float(min(EXACT, max(LEAST, chance, tail)))
 
 
-def build_mixtures(known: Images, people: int, numbers: int) -> list[ImageMixtures]:
+def build_mixtures(known: Examples, people: int, numbers: int) -> list[ImageMixtures]:
     """Of so many people's images like the known ones, one for each of NOISE, to read so many numbers with.
 
     None of too few known images, nor where they are so large that all stretches cannot be read.

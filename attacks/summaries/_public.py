@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Knowledge, PublicImages
+from fedaudit.attacks.attack import Knowledge, PublicExamples
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -37,7 +37,7 @@ def read_answers(view: Sequence[Artifact], knowledge: Knowledge) -> list[ClientA
     return found
 
 
-def _fits(a: Artifact, public: PublicImages, classes: int) -> bool:
+def _fits(a: Artifact, public: PublicExamples, classes: int) -> bool:
     """Whether a message has a row of finite outputs for each of some public images."""
     if not {"index", "logits"} <= a.payload.keys():
         return False

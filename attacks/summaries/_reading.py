@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.attack import Examples, Floats
 from fedaudit.attacks.evaluation.payloads import PIECES, Numbers, find_records
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -93,7 +93,7 @@ class Reader:
 
     @classmethod
     def from_message(
-        cls, sent: SentNumbers, client: int, known: Images | None, people: int, candidates: Floats = NOBODY
+        cls, sent: SentNumbers, client: int, known: Examples | None, people: int, candidates: Floats = NOBODY
     ) -> "Reader":
         """`known`: images like those of so many people behind it; None without any.
 

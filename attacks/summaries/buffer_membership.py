@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
 from fedaudit.attacks.evaluation.counting import split_kinds
@@ -95,10 +95,10 @@ class BufferMembership(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         layer, claim = claim["layer"][0], _drop_planted(claim)
         others = layer(truth.reference.x[: self.config.others])
-        n = float(np.median([len(truth.client_images(int(k))) for k in claim["client"]]))
+        n = float(np.median([len(truth.client_examples(int(k))) for k in claim["client"]]))
         real, planted, silent, stand, alone = [], [], [], [], []
         for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
-            own = truth.client_images(int(k))
+            own = truth.client_examples(int(k))
             chosen = layer(own.x[rng.permutation(len(own))[: self.config.members]])
             scores = _ratio(others, mean, size)
             real.append((_ratio(chosen, mean, size), scores))
@@ -138,14 +138,14 @@ class BufferMembership(Attack):
                 recorded[row] = score_client(client, truth, rng, score)
                 continue
             unseen = truth.unseen([client]).images
-            labels = np.unique(truth.client_images(client).y).tolist()
+            labels = np.unique(truth.client_examples(client).y).tolist()
             members = np.concatenate([truth.members(artifact, label) for label in labels])
             alike = unseen.only(np.isin(unseen.y, labels))
             planted.append(
                 ScoredPeople(
                     client=client,
                     rows=range(len(members)),
-                    scores=score(Images(x=members, y=np.zeros(len(members), np.int64))),
+                    scores=score(Examples(x=members, y=np.zeros(len(members), np.int64))),
                     held_out=range(len(alike)),
                     held_out_scores=score(alike),
                 )
@@ -160,7 +160,7 @@ class BufferMembership(Attack):
         layer, rows, claim = claim["layer"][0], list[tuple[Values, Values]](), _drop_planted(claim)
         others = layer(truth.reference.x[: self.config.others])
         for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
-            own = layer(truth.client_images(int(k)).x[: self.config.members])
+            own = layer(truth.client_examples(int(k)).x[: self.config.members])
             rows.append((_ratio(own, mean, size), _ratio(others, mean, size)))
         return [membership.curve("statistics as sent", _scores(rows))]
 
@@ -275,7 +275,7 @@ def _drop_planted(claim: Claim) -> Claim:
     return {name: claim[name][recorded] for name in ("client", "mean", "n")}
 
 
-def _score(layer: _Layer, mean: Values, n: float, images: Images) -> Values:
+def _score(layer: _Layer, mean: Values, n: float, images: Examples) -> Values:
     """Higher for members, without an end: of one image the ratio has its largest value for the image itself."""
     x = layer(images.x)
     if n > 1:

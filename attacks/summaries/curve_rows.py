@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Card, Effort, Images, Knowledge
+from fedaudit.attacks.attack import Card, Effort, Examples, Knowledge
 from fedaudit.attacks.summaries._lone_values import Cell, LoneValues, Payload, Values
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -54,7 +54,7 @@ class CurveRows(LoneValues):
                 ]
         return []
 
-    def summarise(self, people: Images, public: Images) -> Payload:
+    def summarise(self, people: Examples, public: Examples) -> Payload:
         time, event = np.asarray(people.wanted, np.float64).T
         times = np.unique(time)
         events = np.array([((time == t) & (event > 0)).sum() for t in times])
@@ -65,7 +65,7 @@ class CurveRows(LoneValues):
             return "no times of events are what the network is trained on"
         return super().not_applicable(view, knowledge)
 
-    def read_values(self, people: Images) -> Values:
+    def read_values(self, people: Examples) -> Values:
         """[n, 1] times of who had the event."""
         wanted = np.asarray(people.wanted, np.float64)
         return np.where(wanted[:, 1:] > 0, wanted[:, :1], np.nan)

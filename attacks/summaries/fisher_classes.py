@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels
@@ -112,7 +112,7 @@ class FisherClasses(Attack):
         return ""
 
     def _plant(
-        self, claim: Claim, reference: Images, rng: np.random.Generator
+        self, claim: Claim, reference: Examples, rng: np.random.Generator
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """What is said of diagonals of two classes [k, C], and which two they are."""
         classes = claim["present"].shape[1]
@@ -146,7 +146,7 @@ class _Unmixing:
     def share(self, fisher: Values) -> Values:
         return unmix(fisher, self._means)
 
-    def diagonal(self, images: Images) -> Values:
+    def diagonal(self, images: Examples) -> Values:
         """[C] of the head's bias, of a client that owns these images."""
         return np.asarray(square_errors(self._model, images).mean(axis=0))
 

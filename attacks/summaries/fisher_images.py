@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -83,7 +83,7 @@ class FisherImages(Attack):
         real, planted, silent = list[Present](), list[Present](), list[Present]()
         rows = zip(claim["units"], claim["readers"], claim["client"].tolist(), strict=True)
         for units, reader, client in rows:
-            own, others = truth.client_images(client), truth.unseen([client]).images
+            own, others = truth.client_examples(client), truth.unseen([client]).images
             own = own.only(rng.permutation(len(own))[: min(self.config.members, len(others) // 2)])
             others = others.only(rng.permutation(len(others))[: 2 * len(own)])
             first, second = others.only(np.arange(len(own))), others.only(np.arange(len(own), len(others)))
@@ -107,7 +107,7 @@ class FisherImages(Attack):
         found = CountedPeople("recovered: stands in a unit, and nobody else's image does", Harm.RECONSTRUCTION)
         rows = zip(claim["units"], claim["readers"], claim["client"].tolist(), strict=True)
         for units, reader, client in rows:
-            own, unseen = truth.client_images(client), truth.unseen([client]).images
+            own, unseen = truth.client_examples(client), truth.unseen([client]).images
             others = unseen.only(np.isin(unseen.y, own.y))
             if len(others) < 2:
                 found.hold(client, truth.client_rows(client))
@@ -133,7 +133,7 @@ class _Reader:
         self._module = knowledge.granted_architecture(weights).module()
         self._layer = next(m for n, m in self._module.named_modules() if n == name or n.endswith(f".{name}"))
 
-    def square_inputs(self, images: Images) -> Values:
+    def square_inputs(self, images: Examples) -> Values:
         """[N, D] squared inputs of the first layer."""
         import torch
 
@@ -147,7 +147,7 @@ class _Reader:
             hook.remove()
         return np.asarray(caught[-1].double().cpu().numpy() ** 2)
 
-    def measure_distances(self, units: Values, images: Images) -> Values:
+    def measure_distances(self, units: Values, images: Examples) -> Values:
         """How near any quotient [H, D] is to each image [n]: the least mean squared error; else infinite."""
         if not len(units) or not len(images):
             return np.full(len(images), np.inf)
@@ -156,11 +156,11 @@ class _Reader:
         nearest = units[each.argmin(axis=0)]  # once more, where rounding does not cancel
         return np.asarray(((nearest - square) ** 2).mean(axis=1))
 
-    def distance(self, units: Values, images: Images) -> float:
+    def distance(self, units: Values, images: Examples) -> float:
         """How near any quotient is to any image; infinite without any."""
         return float(self.measure_distances(units, images).min(initial=np.inf))
 
-    def plant(self, image: Images) -> Values:
+    def plant(self, image: Examples) -> Values:
         """Quotients [H, D] of a client that holds this one image."""
         import torch
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Effort, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Examples, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.client_membership import CARD, ClientMembership, UploadScorer, Values
 from fedaudit.attacks.evaluation.example_gradients import Gradients
@@ -65,18 +65,18 @@ class _Scorer:
         diagonal = {k.removeprefix("u/"): v for k, v in sent.items() if k.startswith("u/")}
         self._fisher = self._gradients.flatten(diagonal).astype(np.float64)
 
-    def __call__(self, images: Images) -> Values:
+    def __call__(self, images: Examples) -> Values:
         parts = [self._score(s) for s in self._square(images)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def plant(self, images: Images) -> "_Scorer":
+    def plant(self, images: Examples) -> "_Scorer":
         """The same model with the diagonal of these images."""
         made = object.__new__(_Scorer)
         made._gradients = self._gradients
         made._fisher = np.concatenate(self._square(images)).mean(axis=0)
         return made
 
-    def _square(self, images: Images) -> list[Values]:
+    def _square(self, images: Examples) -> list[Values]:
         """Squared gradients [n, P], chunk by chunk."""
         cuts = range(0, len(images), CHUNK)
         return [

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth, Unseen
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Floats, Knowledge, Truth, Unseen
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import (
@@ -246,7 +246,7 @@ class HiddenImages(Attack):
             if len(others) < OTHERS:  # a copy is a copy: of whoever is not behind a message it is there by chance
                 elsewhere = set(claim["client"].tolist()) - {SEVERAL, *owners.tolist()}
                 more = find_strangers(truth, elsewhere, people, OTHERS - len(others), rng)
-                others = Images(x=np.concatenate([others.x, more.x]), y=np.concatenate([others.y, more.y]))
+                others = Examples(x=np.concatenate([others.x, more.x]), y=np.concatenate([others.y, more.y]))
             candidates = np.concatenate([people.x, others.x]) if len(people) else people.x
             reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners), candidates)
             searches.append(_Search(reader, people, owners, whose, members, others))
@@ -267,11 +267,11 @@ class _Search(NamedTuple):
     """One message, or one sum, and whose images are looked for in it."""
 
     reader: Reader
-    people: Images  # everybody behind it
+    people: Examples  # everybody behind it
     owners: Rows  # their clients
     whose: Rows  # their rows of data.train
-    members: Images  # what the client holds, in an order of chance
-    others: Images  # of the same classes, whom nobody trained on, in an order of chance
+    members: Examples  # what the client holds, in an order of chance
+    others: Examples  # of the same classes, whom nobody trained on, in an order of chance
 
     @property
     def candidates(self) -> Floats:
@@ -285,7 +285,7 @@ class _Question(NamedTuple):
 
     search: _Search
     few: int
-    others: Images
+    others: Examples
     class_means: Floats
 
     @property
@@ -321,9 +321,9 @@ def _start_count(found: dict[Kind | None, CountedPeople], kind: Kind | None) -> 
     return found.setdefault(kind, CountedPeople(means, Harm.RECORD, kind))
 
 
-def _sample_images(images: Images, most: int, rng: np.random.Generator) -> Images:
+def _sample_images(images: Examples, most: int, rng: np.random.Generator) -> Examples:
     rows = rng.permutation(len(images))[:most]
-    return Images(x=images.x[rows], y=images.y[rows])
+    return Examples(x=images.x[rows], y=images.y[rows])
 
 
 def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
@@ -357,17 +357,17 @@ def _collect_messages(claim: Claim) -> list[SentNumbers]:
     ]
 
 
-def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tuple[Images, Rows, Rows]:
+def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tuple[Examples, Rows, Rows]:
     """Everybody of that client behind a message, or of all clients in a sum: images, clients and rows."""
     labels = (
-        range(int(claim["classes"])) if client == SEVERAL else np.unique(truth.client_images(client).y).tolist()
+        range(int(claim["classes"])) if client == SEVERAL else np.unique(truth.client_examples(client).y).tolist()
     )
     members, owners, rows = gather_people(truth, artifact, labels)
     own = np.full(len(rows), True) if client == SEVERAL else owners == client
     return members.only(own), owners[own], rows[own]
 
 
-def find_alike(truth: Truth, unseen: Unseen) -> Images | None:
+def find_alike(truth: Truth, unseen: Unseen) -> Examples | None:
     """The auditor's own images, where they are like the clients'."""
     return truth.auxiliary if unseen.is_alike else None
 

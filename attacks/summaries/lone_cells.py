@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Card, Effort, Images
+from fedaudit.attacks.attack import Card, Effort, Examples
 from fedaudit.attacks.summaries._lone_values import Cell, LoneValues, Payload, Values
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -50,13 +50,13 @@ class LoneCells(LoneValues):
             )
         ]
 
-    def summarise(self, people: Images, public: Images) -> Payload:
+    def summarise(self, people: Examples, public: Examples) -> Payload:
         x, low, high = (np.asarray(v, np.float64) for v in (people.x, public.x.min(axis=0), public.x.max(axis=0)))
         edges = np.stack([np.linspace(a, max(b, a + 1e-9), BINS + 1) for a, b in zip(low, high, strict=True)])
         counts = np.stack([np.histogram(v, e)[0] for v, e in zip(x.T, edges, strict=True)])
         return {"counts": counts, "edges": edges}
 
-    def read_values(self, people: Images) -> Values:
+    def read_values(self, people: Examples) -> Values:
         return np.asarray(people.x, np.float64)
 
 

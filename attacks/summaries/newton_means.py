@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.count_evidence import blind_counts, exact_match
 from fedaudit.attacks.evaluation.groups import COUNTED, count_facts
@@ -87,7 +87,7 @@ class NewtonMeans(Attack):
             return []
         blind = _mean_by_class(public)
         for client, claimed, counts in zip(clients, claim["means"], true, strict=True):
-            own, unseen = truth.client_images(client), truth.unseen({client}).images
+            own, unseen = truth.client_examples(client), truth.unseen({client}).images
             held = unseen.only(_draw(unseen.y, counts, rng))
             sent = _read_first([summarise(own)], public)
             apart.append(measure_distance(blind, _mean_by_class(own), public))
@@ -127,13 +127,13 @@ class NewtonMeans(Attack):
         return ""
 
 
-def summarise(people: Images) -> Payload:
+def summarise(people: Examples) -> Payload:
     """Gradient and Hessian of the summed logistic loss at weights 0, [F + 1] and square; the constant first."""
     x = np.hstack([np.ones((len(people), 1)), np.asarray(people.x, np.float64)])
     return {"hessian": x.T @ x / 4, "gradient": x.T @ (1 / 2 - people.y)}
 
 
-def _read_first(sent: Sequence[Payload], public: Images) -> Sums | None:
+def _read_first(sent: Sequence[Payload], public: Examples) -> Sums | None:
     """Of the first message that has it."""
     middle = find_middle(np.asarray(public.x, np.float64))
 
@@ -174,13 +174,13 @@ def split_sums(hessian: Rows, gradient: NDArray[Any], constant: int, eps: float)
     return counts.astype(np.int64), np.where(counts[:, None] > 0, means, np.nan)
 
 
-def measure_distance(a: Rows, b: Rows, public: Images) -> float:
+def measure_distance(a: Rows, b: Rows, public: Examples) -> float:
     """How many of the public's deviations means [..., F] are apart, over all columns; NaN counts as nothing."""
     apart = np.abs(a - b) / find_spread(np.asarray(public.x, np.float64))
     return float(apart[~np.isnan(apart)].mean()) if not np.isnan(apart).all() else 0.0
 
 
-def are_means(claimed: Rows, people: Images, public: Images) -> bool:
+def are_means(claimed: Rows, people: Examples, public: Examples) -> bool:
     """Whether the means of every column by class are right, as they are or in a scaling by public people."""
     true, near = _mean_by_class(people), NEAR * find_spread(np.asarray(public.x, np.float64))
     nobody = np.zeros((0, public.x.shape[1]))
@@ -190,7 +190,7 @@ def are_means(claimed: Rows, people: Images, public: Images) -> bool:
     return any(bool(((np.abs(one - true) <= near) | ~known).all()) for one in given) and bool(known.any())
 
 
-def _mean_by_class(people: Images) -> Rows:
+def _mean_by_class(people: Examples) -> Rows:
     x, nobody = np.asarray(people.x, np.float64), np.full(people.x.shape[1], np.nan)
     groups = [x[people.y == label] for label in range(2)]
     return np.stack([some.mean(axis=0) if len(some) else nobody for some in groups])

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, PublicExamples, Truth
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_facts
 from fedaudit.attacks.evaluation.judging import Control, Judge
@@ -93,7 +93,7 @@ class OutputShares(Attack):
         return "" if read_answers(view, knowledge) else "no client sends its outputs on public examples"
 
 
-def mean_output(answers: ClientAnswers, public: PublicImages) -> np.ndarray:
+def mean_output(answers: ClientAnswers, public: PublicExamples) -> np.ndarray:
     """[C] mean softmax output, each class of the public images counting alike."""
     from scipy.special import softmax
 
@@ -102,7 +102,7 @@ def mean_output(answers: ClientAnswers, public: PublicImages) -> np.ndarray:
     return found
 
 
-def _one_of_each(classes: int) -> tuple[np.ndarray, PublicImages]:
+def _one_of_each(classes: int) -> tuple[np.ndarray, PublicExamples]:
     """Places and public images for answers that do not depend on the image: one of each class."""
     x, y = np.zeros((classes, 1, 1, 1), np.float32), np.arange(classes)
-    return np.arange(classes), PublicImages(x=x, y=y, candidates=np.zeros(classes, bool))
+    return np.arange(classes), PublicExamples(x=x, y=y, candidates=np.zeros(classes, bool))

@@ -114,7 +114,8 @@ class PublicMembership(Attack):
             own = held[row] & asked
             others = is_nobodys & asked & np.isin(claim["label"], claim["label"][own])
             whose = {
-                _name(x): r for x, r in zip(truth.client_images(client).x, truth.client_rows(client), strict=True)
+                _name(x): r
+                for x, r in zip(truth.client_examples(client).x, truth.client_rows(client), strict=True)
             }
             recorded.append(
                 ScoredPeople(
@@ -158,7 +159,7 @@ def _find_held(claim: Claim, truth: Truth) -> NDArray[np.bool_]:
     """[k, m] which public images each client holds: those that are equal to one of its own."""
     found = np.zeros(claim["score"].shape, bool)
     for row, client in enumerate(claim["client"].tolist()):
-        own = {_name(x) for x in truth.client_images(client).x}
+        own = {_name(x) for x in truth.client_examples(client).x}
         found[row] = [name in own for name in claim["image"].tolist()]
     return found
 

@@ -413,7 +413,7 @@ class TokenTrials:
             found.luck(float(is_hit), 1, person=text, clients=behind[sender])
         for client in part.senders:
             if not found.holds(client):
-                found.hold_at_least(client, len(self.truth.client_images(client)))
+                found.hold_at_least(client, len(self.truth.client_examples(client)))
         return found.people(self.truth)
 
     def _find_hit(self, t: TokenTrial) -> Mask:

@@ -112,7 +112,7 @@ class Regurgitation(Attack):
                 counted.luck(float(hit), 1, person=mark, clients=behind[sender])
             for client in claim["senders"].tolist():
                 if not counted.holds(client):
-                    counted.hold_at_least(client, len(truth.client_images(client)))
+                    counted.hold_at_least(client, len(truth.client_examples(client)))
             found += counted.people(truth)
         return found
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Examples, Floats, Knowledge
 from fedaudit.attacks.evaluation.model_membership import CARD as MODELS
 from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
 from fedaudit.attacks.evaluation.scores import Mask, score_asked
@@ -42,7 +42,7 @@ class SequenceMembership(ModelMembership):
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.granted_architecture
 
-        def score(candidates: Images, asked: Mask) -> Floats:
+        def score(candidates: Examples, asked: Mask) -> Floats:
             texts = candidates.x.astype(np.int64)
             return score_asked(
                 queried, asked, lambda t, rows: self.rate(score_tokens(architecture(t.weights), texts[rows]))
@@ -117,7 +117,7 @@ class SequenceReference(SequenceMembership):
         architecture = knowledge.granted_architecture
         base = min((t for t in queried if t.start), key=lambda t: t.round).start
 
-        def score(candidates: Images, asked: Mask) -> Floats:
+        def score(candidates: Examples, asked: Mask) -> Floats:
             texts = candidates.x.astype(np.int64)
             before = average_tokens(score_tokens(architecture(base), texts))
             return score_asked(

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
@@ -153,7 +153,7 @@ class FrozenLayers(Attack):
                 : self.config.held_out
             ]
             both = np.concatenate([member[:1], others])
-            scores = score(Images(x=both, y=np.full(len(both), label)))
+            scores = score(Examples(x=both, y=np.full(len(both), label)))
             planted.append(
                 ScoredPeople(
                     client=clients[i],
@@ -194,11 +194,11 @@ class FrozenLayers(Attack):
             free = ImagePool(truth.reference.of_class(true[-1])).without(fingerprints(member))
             others = free[rng.permutation(len(free))[: max(self.config.others, self.config.gallery)]]
             both = np.concatenate([member[:1], others[: self.config.others]])
-            products.append(claim["scorer"][i](Images(x=both, y=np.full(len(both), true[-1]))))
+            products.append(claim["scorer"][i](Examples(x=both, y=np.full(len(both), true[-1]))))
             decoys = others[: self.config.gallery - 1]
             if i < len(images) and len(decoys):
                 means = average_classes(np.array(true[-1:]), truth.auxiliary)
-                gallery = build_gallery(Images(x=member[:1], y=np.array(true[-1:])), decoys, means, keep_pixels)
+                gallery = build_gallery(Examples(x=member[:1], y=np.array(true[-1:])), decoys, means, keep_pixels)
                 hits.append(np.array([name_people(ways, gallery).hits for ways in images[i]]))
                 senders.append(int(claim["client"][i]))
         prior = np.bincount(truth.reference.y).max() / max(1, len(truth.reference))
@@ -233,7 +233,7 @@ class FrozenLayers(Attack):
         """Membership from what clients sent, by how many layers they froze."""
         pairs: dict[int, list[tuple[Values, Values]]] = defaultdict(list)
         for i in np.flatnonzero(claim["origin"] == "recorded"):
-            own, n = truth.client_images(int(claim["client"][i])), int(claim["frozen"][i])
+            own, n = truth.client_examples(int(claim["client"][i])), int(claim["frozen"][i])
             unseen = truth.unseen(frozenset({int(claim["client"][i])})).images
             marks = set(fingerprints(own.x))
             ins, outs = list[int](), list[int]()
@@ -245,7 +245,7 @@ class FrozenLayers(Attack):
                 outs += rng.permutation(outside)[:many].tolist()
             if ins:
                 x, y = np.concatenate([own.x[ins], unseen.x[outs]]), np.concatenate([own.y[ins], unseen.y[outs]])
-                score = scale_scores(claim["scorer"][i](Images(x=x, y=y)).cosines(n))
+                score = scale_scores(claim["scorer"][i](Examples(x=x, y=y)).cosines(n))
                 pairs[n].append((score[: len(ins)], score[len(ins) :]))
         found: list[Evidence] = []
         for n, some in sorted(pairs.items()):
@@ -277,7 +277,7 @@ class GradientScorer:
     def __init__(self, update: Update, knowledge: Knowledge) -> None:
         self._update, self._knowledge = update, knowledge
 
-    def __call__(self, images: Images) -> Products:
+    def __call__(self, images: Examples) -> Products:
         import torch
 
         copy = Imitation(self._update, self._knowledge)
@@ -332,7 +332,7 @@ def choose_spread(clients: Sequence[int], most: int, rng: np.random.Generator) -
     return sorted(sorted(turn, key=lambda place: turn[place])[:most])
 
 
-def _score_layers(scorer: GradientScorer, frozen: int, images: Images) -> Values:
+def _score_layers(scorer: GradientScorer, frozen: int, images: Examples) -> Values:
     return scorer(images).cosines(frozen)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fedaudit.audit.accounting.draws import contradictions
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
-from fedaudit.audit.case.case import Case, Examples
+from fedaudit.audit.case.case import Case, Split
 from fedaudit.audit.case.holders import find_overlaps, find_persons, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
@@ -130,7 +130,7 @@ def list_own_kinds(method: Method | None) -> frozenset[Kind]:
     return frozenset(settled(list(Kind))) if settled else frozenset()
 
 
-def _list_assumptions(simulated: bool, clients: int, examples: Examples) -> Iterator[str]:
+def _list_assumptions(simulated: bool, clients: int, examples: Split) -> Iterator[str]:
     unknown = len(list_unknown(simulated, clients, examples))
     if unknown:
         whose = "" if unknown == clients else f", of {unknown:,} clients whose data were not given"

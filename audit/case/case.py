@@ -44,7 +44,7 @@ NO_ROWS: Index = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class Split:
     """Rows of the training examples, by who has them. No row is in two groups; each group may be empty."""
 
     parts: Mapping[int, Index] = field(default_factory=dict)  # of clients; without an entry where nobody said
@@ -132,7 +132,7 @@ class KnownFederation(Protocol):
         """Classes, shape, mean and deviation; and whatever examples the auditor has, perhaps none."""
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         """Who has which of the examples in `data`, as far as anybody said."""
 
     @property
@@ -184,7 +184,7 @@ class Case(ObservedFederation, ClientCode, Protocol):
     """All of it. A function that needs a part takes that part."""
 
 
-def counts(clients: int, examples: Examples, data: Data) -> NDArray[np.int64]:
+def counts(clients: int, examples: Split, data: Data) -> NDArray[np.int64]:
     """[clients, groups] examples of each group, such as a class; rows of zeros for clients nobody told us of."""
     held = [examples.parts.get(k, NO_ROWS) for k in range(clients)]
     return np.asarray(histogram(data.group(data.train), held, max(1, len(data.groups))))

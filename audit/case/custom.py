@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.recorded_network import RecordedNetwork
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
@@ -39,7 +39,7 @@ class CustomHoldings:
     nonmembers: Arrays  # nobody trained on them
     auxiliary: Arrays  # an adversary has these
 
-    def join(self) -> tuple[Arrays, Examples]:
+    def join(self) -> tuple[Arrays, Split]:
         """All of them, one group after the other, and whose rows they are. Raises UserError for a copy."""
         groups: list[tuple[str, Arrays]] = [(f"members of client {k}", part) for k, part in self.members.items()]
         groups += [("nonmembers", self.nonmembers), ("auxiliary", self.auxiliary)]
@@ -50,7 +50,7 @@ class CustomHoldings:
             x=np.concatenate([part.x for _, part in groups]), y=np.concatenate([part.y for _, part in groups])
         )
         parts = dict(zip(self.members, rows, strict=False))
-        return every, Examples(parts=parts, reference=rows[-2], auxiliary=rows[-1])
+        return every, Split(parts=parts, reference=rows[-2], auxiliary=rows[-1])
 
 
 def _refuse_copies(members: Sequence[tuple[str, Arrays]], others: Sequence[tuple[str, Arrays]]) -> None:
@@ -68,7 +68,7 @@ class CustomCase(RecordedCase):
     """`net` has the weights that were sent; `joined` are its examples."""
 
     net: nn.Module | None = None
-    joined: tuple[Arrays, Examples] | None = None
+    joined: tuple[Arrays, Split] | None = None
 
     @cached_property
     def network(self) -> "CustomNetwork":
@@ -89,7 +89,7 @@ class CustomCase(RecordedCase):
         )
 
     @cached_property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         assert self.joined is not None
         return self.joined[1]
 

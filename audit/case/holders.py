@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
 Held: TypeAlias = Mapping[int, tuple[int, ...]]  # client -> rows of data.train
 
 
-def holders(examples: Examples, data: Data) -> dict[bytes, Held]:
+def holders(examples: Split, data: Data) -> dict[bytes, Held]:
     """Find the clients that train on each record, and the rows in which they have it.
 
     Returns
@@ -43,7 +43,7 @@ def find_overlaps(held: Mapping[bytes, Held]) -> frozenset[frozenset[tuple[int, 
     return frozenset(g for g in groups if sum(copies for _, copies in g) > 1)
 
 
-def find_persons(examples: Examples, data: Data) -> frozenset[frozenset[tuple[int, int]]]:
+def find_persons(examples: Split, data: Data) -> frozenset[frozenset[tuple[int, int]]]:
     """Find who trains on each named person's records: groups of (client, records), each group once."""
     if data.train.owner is None:
         return frozenset()
@@ -54,6 +54,6 @@ def find_persons(examples: Examples, data: Data) -> frozenset[frozenset[tuple[in
     return frozenset(frozenset(by.items()) for by in held.values())
 
 
-def list_unknown(simulated: bool, clients: int, examples: Examples) -> list[int]:
+def list_unknown(simulated: bool, clients: int, examples: Split) -> list[int]:
     """List the clients of whom nobody told which records they hold; a simulation knows it of all."""
     return [] if simulated else [k for k in range(clients) if k not in examples.parts]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedaudit.audit.case.case import About, Examples, Participation
+from fedaudit.audit.case.case import About, Participation, Split
 from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.recorded_network import RecordedNetwork
@@ -101,7 +101,7 @@ class RecordedCase:
         return read_task(self.subject.model, task, "subject.model") if self.subject.model else task
 
     @cached_property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         """What was given to the auditor.
 
         The auditor's own examples are split evenly of their classes: an adversary's, those nobody sees, and,
@@ -126,7 +126,7 @@ class RecordedCase:
         mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
         rest = rows[~mine]
         planted = rest[1::2] if not parts else rest[:0]
-        return Examples(
+        return Split(
             parts=parts,
             unseen=unseen,
             auxiliary=np.sort(rows[mine]),

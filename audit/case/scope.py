@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedaudit.audit.case.case import Examples, KnownFederation, counts
+from fedaudit.audit.case.case import KnownFederation, Split, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
@@ -76,7 +76,7 @@ def describe_scope(
 
 
 def _describe_overlaps(
-    simulated: bool, clients: int, examples: Examples, records: Mapping[bytes, Held]
+    simulated: bool, clients: int, examples: Split, records: Mapping[bytes, Held]
 ) -> list[str]:
     """Who holds the same examples, and of whom nobody can say."""
     several = [by for by in records.values() if len(by) > 1]
@@ -94,7 +94,7 @@ def _describe_overlaps(
     return text
 
 
-def _describe_groups(data: Data, examples: Examples, records: Mapping[bytes, Held]) -> str:
+def _describe_groups(data: Data, examples: Split, records: Mapping[bytes, Held]) -> str:
     """Whether an example is in two of these: with clients, with the attacker, held out, in the test set."""
     x = data.train.x
     groups = [{content(x[i]) for i in rows} for rows in (examples.auxiliary, examples.reference)]

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from torch.random import fork_rng
 
-from fedaudit.audit.case.case import About, Examples, Participation
+from fedaudit.audit.case.case import About, Participation, Split
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
@@ -147,9 +147,9 @@ class SimulatedCase:
         return value
 
     @cached_property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         population = self.population
-        return Examples(
+        return Split(
             parts=dict(enumerate(population.parts)),
             unseen={k: rows for k, rows in enumerate(population.own) if len(rows)},
             auxiliary=population.auxiliary,

@@ -26,7 +26,7 @@ from fedaudit.attacks.evaluation.payloads import (
     subtract_arrays,
 )
 from fedaudit.attacks.evaluation.raw_rows import Limits, RowFinder
-from fedaudit.audit.case.case import Examples, ObservedFederation
+from fedaudit.audit.case.case import ObservedFederation, Split
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
@@ -99,7 +99,7 @@ class _Search:
     """Clients' examples, looked for in what each sent."""
 
     data: Data
-    examples: Examples
+    examples: Split
     sent: Sequence[Artifact]
     starts: Mapping[int, Artifact]
     finders: dict[tuple[int, bool], RowFinder] = field(default_factory=dict)

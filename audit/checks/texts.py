@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedaudit.audit.accounting.status import list_units
-from fedaudit.audit.case.case import Examples, ObservedFederation
+from fedaudit.audit.case.case import ObservedFederation, Split
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
@@ -96,7 +96,7 @@ class RepeatedTexts(Check):
         )
 
 
-def count_by_owner(data: Data, examples: Examples) -> Counter[int]:
+def count_by_owner(data: Data, examples: Split) -> Counter[int]:
     """Person -> texts that clients train on; empty where nobody said whose they are."""
     owner = data.train.owner
     parts = [rows for rows in examples.parts.values() if len(rows)]

@@ -9,7 +9,7 @@ import torch
 
 from fedaudit.attacks.evaluation.flagging import FEWEST
 from fedaudit.audit.accounting.accountant import UNCREDITED_LAW
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.plan_lines import Rows
@@ -195,7 +195,7 @@ class Forecast:
         return further
 
 
-def describe_held_out(examples: Examples, train: Arrays, groups: Index) -> Iterator[str]:
+def describe_held_out(examples: Split, train: Arrays, groups: Index) -> Iterator[str]:
     """What is wrong with the people of whom luck is learned, a sentence each; nothing where nothing is."""
     is_owned, unseen = train.owner is not None, examples.unseen
     holding = {k: rows for k, rows in examples.parts.items() if len(rows)}

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.runtime.errors import UserError
 
 
-def canaries(subject: RecordedSubject, examples: Examples, nodes: Mapping[str, str]) -> list[str]:
+def canaries(subject: RecordedSubject, examples: Split, nodes: Mapping[str, str]) -> list[str]:
     """The parties that subject.canaries names; `nodes`: client/3 -> node.
 
     Raises UserError where the inbox knows no such node, or no truth of it was given.

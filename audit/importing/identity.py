@@ -20,7 +20,7 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.importing.protections import acts_on
 from fedaudit.audit.observer.models import KnownArchitecture
@@ -47,7 +47,7 @@ class LatestUploads:
     messages: Sequence[Artifact]  # clients' latest uploads, and the broadcasts of those rounds
     build: Build | None  # None: no network is stated
     data: Data
-    examples: Examples
+    examples: Split
     protections: Sequence[Protection]
     streams: Streams
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.ledger import Release
@@ -64,7 +64,7 @@ class TriedProtection:
 
 
 def check_protections(
-    protections: Sequence[Protection], examples: Examples, latest: Sequence[Artifact], ledger: Iterable[Release]
+    protections: Sequence[Protection], examples: Split, latest: Sequence[Artifact], ledger: Iterable[Release]
 ) -> list[CheckedStatement]:
     """One check a claimed protection, and one of the operator's own `ledger`, where there is one."""
     sent, claimed = _uploads(latest), protections
@@ -135,7 +135,7 @@ def _claim(
 
 
 def _exact(
-    examples: Examples, p: Protection, sent: Sequence[Upload], tried: TriedProtection
+    examples: Split, p: Protection, sent: Sequence[Upload], tried: TriedProtection
 ) -> tuple[Status, str] | None:
     """Contradicted where all numbers of examples are true, and the protection would have changed some."""
     kind = Kind.NUM_EXAMPLES

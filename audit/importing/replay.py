@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data
@@ -69,7 +69,7 @@ WAYS = {
 }
 
 
-def check_replays(lab: Lab | None, examples: Examples, artifacts: Path, *, foreign: bool) -> CheckedStatement:
+def check_replays(lab: Lab | None, examples: Split, artifacts: Path, *, foreign: bool) -> CheckedStatement:
     """Whether recorded uploads are what the stated training makes of the stated examples.
 
     `foreign`: code of others is played, whose errors are a result.

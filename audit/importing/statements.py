@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.recording.recorder import is_from_client, manifest
 from fedaudit.reports import format as fmt
@@ -35,7 +35,7 @@ def list_readers(subject: RecordedSubject) -> list[CheckedStatement]:
 
 
 def check_statements(
-    subject: RecordedSubject, examples: Examples, checks: Sequence[CheckedStatement], heard: int
+    subject: RecordedSubject, examples: Split, checks: Sequence[CheckedStatement], heard: int
 ) -> CheckedStatement:
     """The statements that are repeated and were not checked, in one sentence each."""
     s = subject

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.audit.case.case import ClientCode
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
@@ -41,7 +41,7 @@ class AuxiliaryCondenser:
     data: Data
     device: str = "cpu"
 
-    def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
+    def __call__(self, groups: Sequence[Examples], seed: int) -> NDArray[np.float32]:
         """[groups, C, H, W] as sent; see fedaudit.attacks.attack.Condenser. Groups must not be empty."""
         site = CondensingSite(self.make, self.data, self.settings, seed, self.device)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
@@ -72,7 +72,7 @@ class CondensingSite:
         channels_last(self._net)
         self._net.to(device)
 
-    def condense(self, job: tuple[int, list[Images]]) -> NDArray[np.float32]:
+    def condense(self, job: tuple[int, list[Examples]]) -> NDArray[np.float32]:
         """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
         number, groups = job
         cells = [

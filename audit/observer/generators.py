@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaudit.attacks.attack import Images, TrainedPair
+from fedaudit.attacks.attack import Examples, TrainedPair
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families import gan
 from fedaudit.fl.method import LocalConfig
@@ -37,11 +37,11 @@ class KnownGenerators:
         self.latent, self.classes = config.latent, classes
         self._trained: dict[tuple[str, int, int], TrainedPair] = {}
 
-    def images(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
+    def images(self, weights: Arrays, n: int, rng: np.random.Generator) -> Examples:
         y = rng.integers(0, self._classes or 1, n)
         labels = torch.from_numpy(y) if self._classes else None
         x = gan.sample(_tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes)
-        return Images(x=x.numpy(), y=y)
+        return Examples(x=x.numpy(), y=y)
 
     def maker(self, weights: Arrays) -> Callable[[Tensor, Tensor], Tensor]:
         net, _ = gan.networks(self._shape, self._config, self._classes)
@@ -57,7 +57,7 @@ class KnownGenerators:
 
         return make
 
-    def scores(self, weights: Arrays, images: Images, batch: int = 500) -> NDArray[Any]:
+    def scores(self, weights: Arrays, images: Examples, batch: int = 500) -> NDArray[Any]:
         _, critic = gan.networks(self._shape, self._config, self._classes)
         critic.load_state_dict(_tensors(weights))
         critic.to(self.device)
@@ -71,7 +71,7 @@ class KnownGenerators:
                 found.append(critic(2 * x[i : i + batch] - 1, label))
         return np.asarray(torch.cat(found).double().cpu().numpy()) if found else np.zeros(0)
 
-    def train(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
+    def train(self, images: Examples, steps: int, rng: np.random.Generator) -> TrainedPair:
         """`steps` of the generator from random weights; 0 leaves them random.
 
         What was trained before, on the same images with the same seed, is remembered.
@@ -83,7 +83,7 @@ class KnownGenerators:
             self._trained[key] = self._train(images, steps, seed)
         return self._trained[key]
 
-    def _train(self, images: Images, steps: int, seed: int) -> TrainedPair:
+    def _train(self, images: Examples, steps: int, seed: int) -> TrainedPair:
         stream = torch.Generator().manual_seed(seed)
         pair = gan.initial(self._shape, self._config, stream, self._classes)
         if steps:

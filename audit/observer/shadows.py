@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
@@ -38,7 +38,7 @@ class ShadowTrainer:
 
     def __call__(
         self,
-        images: Images,
+        images: Examples,
         subsets: Sequence[Index],
         queries: NDArray[Any],
         *,
@@ -67,7 +67,7 @@ class ShadowSite:
         make: Callable[[], Net],
         data: Data,
         config: LocalConfig,
-        images: Images,
+        images: Examples,
         queries: NDArray[Any],
         seed: int,
         start: Mapping[str, NDArray[Any]] | None,

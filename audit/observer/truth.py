@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaudit.attacks.attack import OF_OTHERS, BatchTruth, Images, Unseen
+from fedaudit.attacks.attack import OF_OTHERS, BatchTruth, Examples, Unseen
 from fedaudit.attacks.evaluation.sums import find_client
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
@@ -46,7 +46,7 @@ class KnownTruth:
         """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""
         return np.asarray(self.find_members(artifact, label).x)
 
-    def find_members(self, artifact: str, label: int) -> Images:
+    def find_members(self, artifact: str, label: int) -> Examples:
         """The same, with their labels."""
         rows = list(self.people(artifact, label).values())
         return images(self._data, np.concatenate(rows) if rows else np.zeros(0, np.int64))
@@ -173,7 +173,7 @@ class KnownTruth:
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self._labels[self._part(client)], minlength=max(1, len(self._data.groups)))
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return images(self._data, self._part(client))
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -224,16 +224,16 @@ class PartialTruth(KnownTruth):
         return super()._rows_by_client(clients) if clients & self._parts.keys() else {}
 
 
-def images(data: Data, index: NDArray[np.int64]) -> Images:
+def images(data: Data, index: NDArray[np.int64]) -> Examples:
     taken: Arrays = data.train.take(index)
     are_groups = data.task.has_classes or data.is_text  # of a text what is wanted is itself
-    return Images(x=taken.x, y=data.group(taken), labels=None if are_groups else taken.y)
+    return Examples(x=taken.x, y=data.group(taken), labels=None if are_groups else taken.y)
 
 
-def shift_images(images: Images) -> Images:
+def shift_images(images: Examples) -> Examples:
     """Auxiliary data of another distribution: mirrored, one pixel lower, darker and flatter.
 
     Deterministic, so that the only difference to the same-distribution attacker is the shift.
     """
     x = np.roll(images.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
-    return Images(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y, labels=images.labels)
+    return Examples(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y, labels=images.labels)

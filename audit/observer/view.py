@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedaudit.attacks.attack import Card, Images, Knowledge, Player, PublicImages
+from fedaudit.attacks.attack import Card, Examples, Knowledge, Player, PublicExamples
 from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
-from fedaudit.audit.case.case import Case, Examples, KnownFederation
+from fedaudit.audit.case.case import Case, KnownFederation, Split
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
@@ -157,13 +157,13 @@ def absent(
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
-def read_public(examples: Examples, data: Data, method: Method | None) -> PublicImages | None:
+def read_public(examples: Split, data: Data, method: Method | None) -> PublicExamples | None:
     """The public examples, with the candidates that the method's settings put among them; None without any."""
     own, count = examples, getattr(getattr(method, "config", None), "candidates", 0)
     rows = list_public_rows(own.spare, [own.parts[k] for k in sorted(own.parts)], count)
-    found: Images = images(data, rows)
+    found: Examples = images(data, rows)
     is_candidate = np.arange(len(rows)) >= len(own.spare)
-    return PublicImages(x=found.x, y=found.y, candidates=is_candidate) if len(rows) else None
+    return PublicExamples(x=found.x, y=found.y, candidates=is_candidate) if len(rows) else None
 
 
 def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | None] | None = None) -> Knowledge:
@@ -173,7 +173,7 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
     """
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
-        own: Images = images(case.data, case.examples.auxiliary)
+        own: Examples = images(case.data, case.examples.auxiliary)
         auxiliary = shift_images(own) if case.examples.auxiliary_kind == "shifted" else own
     make = case.network.make if "architecture" in knows else None
     training = {}

@@ -8,7 +8,7 @@ from fedaudit.audit.accounting.lint import RunRecord, check
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases, over_rounds
 from fedaudit.audit.accounting.status import combine_status, list_results, withhold_numbers
 from fedaudit.audit.accounting.verify import Issue, Verified
-from fedaudit.audit.case.case import Examples, ObservedFederation, counts
+from fedaudit.audit.case.case import ObservedFederation, Split, counts
 from fedaudit.audit.case.holders import find_overlaps, find_persons, holders
 from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.noise_audit.findings import (
@@ -43,7 +43,7 @@ def bind_status(
     )
 
 
-def read_verified(file: VerifiedFile, examples: Examples, data: Data) -> Verified:
+def read_verified(file: VerifiedFile, examples: Split, data: Data) -> Verified:
     """What the verifier said of the run's ledger."""
     return Verified(
         issues=tuple(Issue(**i.model_dump()) for i in file.issues),
@@ -57,7 +57,7 @@ def read_verified(file: VerifiedFile, examples: Examples, data: Data) -> Verifie
 
 
 def describe_population(
-    clients: int, examples: Examples, data: Data, availability: Availability | None
+    clients: int, examples: Split, data: Data, availability: Availability | None
 ) -> dict[str, str]:
     """Of whom a bound of each unit speaks, and how they come to take part."""
     held = int(counts(clients, examples, data).sum())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.importing.doubts import explain_other_training, explain_unknown_owners
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
@@ -162,7 +162,7 @@ def observe_scene(
     system: SystemSettings,
     heard: Mapping[int, frozenset[int]] | None,
     data: Data,
-    examples: Examples,
+    examples: Split,
     is_traced: bool,
 ) -> Scene:
     """What crossed the wire, to whom and in which rounds.

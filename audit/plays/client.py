@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaudit.attacks.attack import Images, Sent, Visit
+from fedaudit.attacks.attack import Examples, Sent, Visit
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.lab import Lab, find_received_message, train_together
@@ -83,7 +83,7 @@ class ClientPlayer:
     def play(
         self,
         visit: Visit,
-        holdings: Sequence[Images],
+        holdings: Sequence[Examples],
         seed: int,
         *,
         steps: int | None = None,
@@ -108,7 +108,7 @@ class ClientPlayer:
     def _play(
         self,
         visit: Visit,
-        holdings: Sequence[Images],
+        holdings: Sequence[Examples],
         seed: int,
         steps: int | None,
         draws: int | None,
@@ -172,7 +172,7 @@ class ClientPlayer:
         return index(messages(self.lab.artifacts, kinds, "all"))
 
 
-def _join(data: Data, holdings: Sequence[Images]) -> Data:
+def _join(data: Data, holdings: Sequence[Examples]) -> Data:
     """A world of these images alone."""
     x, y = (np.concatenate([getattr(h, name) for h in holdings]) for name in ("x", "wanted"))
     return dataclasses.replace(data, train=Arrays(x=x, y=y))
@@ -211,7 +211,7 @@ def _stand_in(visit: Visit) -> Artifact:
     )
 
 
-def _digest(visit: Visit, holdings: Sequence[Images], *how: int | None) -> bytes:
+def _digest(visit: Visit, holdings: Sequence[Examples], *how: int | None) -> bytes:
     """Of all that decides what a visit gives."""
     content = hashlib.sha256(repr((str(visit.sender), visit.round, how, [len(h) for h in holdings])).encode())
     arrays = [visit.weights[name] for name in sorted(visit.weights)]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
@@ -34,7 +34,7 @@ class ModelTest:
 
     make_net: Callable[[], Net] | None
     data: Data
-    held: Examples
+    held: Split
     device: str
     start: Payload
     sent: AbstractSet[str]

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.robustness.plan import label_of, list_all_rules
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.federation import FederationSettings
@@ -40,7 +40,7 @@ class Shortage:
     """Warnings of rounds with too few clients for a rule, in one federation."""
 
     federation: FederationSettings
-    examples: Examples
+    examples: Split
     streams: Streams
     rounds: int  # of a run
     is_choosing: bool = False  # the method chooses among those who answer

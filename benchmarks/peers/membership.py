@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.shadow_models import _case, _ours
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.scores import likelihood_ratio, lira_offline, log_probability, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
 
@@ -59,7 +59,7 @@ def compare(dataset: str, model: str, images: int, models: int) -> dict[str, tup
     case = _case(dataset, model, 0)
     train = case.data.train
     chosen = case.streams.numpy("images").permutation(len(train))[:images]
-    pool = Images(x=train.x[chosen], y=train.y[chosen])
+    pool = Examples(x=train.x[chosen], y=train.y[chosen])
     logits, inside = _ours(case, pool, models)()()
     found: dict[str, list[tuple[float, float]]] = {}
     for k in range(models):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.scores import lira_online, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, processor_seconds
@@ -57,7 +57,7 @@ def compare(dataset: str, model: str, images: int, models: int, workers: int, re
     case = _case(dataset, model, workers)
     train = case.data.train
     chosen = case.streams.numpy("images").permutation(len(train))[:images]
-    pool = Images(x=train.x[chosen], y=train.y[chosen])
+    pool = Examples(x=train.x[chosen], y=train.y[chosen])
     other = _toolbox(case, pool, models)
     tools = {"fedaudit": _ours(case, pool, models), "adversarial-robustness-toolbox": other}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tools}
@@ -103,7 +103,7 @@ def _case(dataset: str, model: str, workers: int) -> Any:
     )
 
 
-def _ours(case: Any, pool: Images, models: int) -> Training:
+def _ours(case: Any, pool: Examples, models: int) -> Training:
     from fedaudit.attacks.models._shadows import halves
     from fedaudit.audit.observer.shadows import ShadowTrainer
 
@@ -119,7 +119,7 @@ def _ours(case: Any, pool: Images, models: int) -> Training:
     return run
 
 
-def _toolbox(case: Any, pool: Images, models: int) -> Training:
+def _toolbox(case: Any, pool: Examples, models: int) -> Training:
     try:
         attacks = importlib.import_module("art.attacks.inference.membership_inference")
         classification = importlib.import_module("art.estimators.classification")

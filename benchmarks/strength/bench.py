@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Images, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Examples, Truth
 from fedaudit.attacks.evidence import REPLAYED, Evidence
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
@@ -89,7 +89,7 @@ def tried(
     attack: Attack,
     replay: Mapping[str, Any],
     *,
-    auxiliary: Callable[[Images, Sequence[Artifact]], Images] | None = None,
+    auxiliary: Callable[[Examples, Sequence[Artifact]], Examples] | None = None,
     more: More | None = None,
     card: Card | None = None,
     clients: int | None = None,

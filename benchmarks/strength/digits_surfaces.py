@@ -26,7 +26,7 @@ from torch import nn
 
 from benchmarks.strength.bench import load_images
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Images, PublicImages
+from fedaudit.attacks.attack import Examples, PublicExamples
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evaluation.scores import log_probability
 from fedaudit.attacks.summaries._fisher import mean_by_class, read_inputs, solve_uniform, unmix
@@ -57,9 +57,9 @@ class Extractor:
 class Trained(NamedTuple):
     """A client's network after some epochs."""
 
-    own: Images
-    others: Images  # of the other clients
-    auxiliary: Images
+    own: Examples
+    others: Examples  # of the other clients
+    auxiliary: Examples
     net: Net
     fisher: dict[str, Values]
 
@@ -69,7 +69,7 @@ def make_network(seed: int, x: NDArray[Any]) -> Net:
     return MLP(x.shape[1:], 10, MLP.Config(hidden=(64,)))
 
 
-def measure_fisher(net: Net, images: Images) -> dict[str, Values]:
+def measure_fisher(net: Net, images: Examples) -> dict[str, Values]:
     weights = {k: p.detach() for k, p in net.named_parameters()}
     found = _square_examples(net, weights, {}, torch.from_numpy(images.x), torch.from_numpy(images.y), "observed")
     return {k: v.double().numpy() for k, v in found.items()}
@@ -86,7 +86,7 @@ def train_clients(seed: int, name: str) -> Iterator[tuple[int, list[Trained]]]:
         cuts = (np.cumsum(rng.dirichlet([0.5] * CLIENTS))[:-1] * len(rows)).astype(int)
         for part, some in zip(parts, np.split(rows, cuts), strict=True):
             part += some.tolist()
-    auxiliary = Images(x=x[1000:], y=y[1000:])
+    auxiliary = Examples(x=x[1000:], y=y[1000:])
     nets = [make_network(seed, x) for _ in parts]
     done = 0
     for epochs in EPOCHS:
@@ -106,7 +106,7 @@ def train_clients(seed: int, name: str) -> Iterator[tuple[int, list[Trained]]]:
         found = []
         for k, (net, part) in enumerate(zip(nets, parts, strict=True)):
             rest = [i for j, other in enumerate(parts) if j != k for i in other]
-            own, others = Images(x=x[part], y=y[part]), Images(x=x[rest], y=y[rest])
+            own, others = Examples(x=x[part], y=y[part]), Examples(x=x[rest], y=y[rest])
             found.append(Trained(own, others, auxiliary, net, measure_fisher(net, own)))
         yield epochs, found
 
@@ -116,7 +116,7 @@ def measure_client(t: Trained, rng: np.random.Generator) -> dict[str, float]:
     model: Any = Extractor(t.net)
     true = np.bincount(t.own.y, minlength=10)
     bias = t.fisher["head.bias"]
-    public = PublicImages(x=t.auxiliary.x, y=t.auxiliary.y, candidates=np.zeros(len(t.auxiliary), bool))
+    public = PublicExamples(x=t.auxiliary.x, y=t.auxiliary.y, candidates=np.zeros(len(t.auxiliary), bool))
     answers = ClientAnswers(0, 0, "", np.arange(len(public)), model.logits(public.x).astype(np.float64))
 
     def distance(shares: Values) -> float:
@@ -148,7 +148,7 @@ def _shows_an_image(t: Trained) -> bool:
     weight, bias = t.fisher["layers.0.weight"], t.fisher["layers.0.bias"]
     units = weight[bias > 0] / bias[bias > 0][:, None]
 
-    def nearest(images: Images) -> float:
+    def nearest(images: Examples) -> float:
         square = images.x.reshape(len(images), -1).astype(np.float64) ** 2
         return float(min(((units - s) ** 2).mean(1).min() for s in square))
 
@@ -165,7 +165,7 @@ def measure_identity(n: int, name: str) -> tuple[float, float]:
     (x, y), found = load_images(name), []
     for seed in range(30):
         rows = np.random.default_rng(seed).permutation(len(y))[:n]
-        fisher = measure_fisher(make_network(seed, x), Images(x=x[rows], y=y[rows]))
+        fisher = measure_fisher(make_network(seed, x), Examples(x=x[rows], y=y[rows]))
         own = x[rows].reshape(n, -1)
         guesses = read_inputs(fisher["layers.0.weight"], fisher["layers.0.bias"]), own.mean(axis=0)
         found.append([np.sqrt(((own - g) ** 2).mean(1)).min() for g in guesses])

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.strength.bench import attack, blind, case, pick, tried
 from benchmarks.strength.figure import Figure, Piece, of
-from fedaudit.attacks.attack import Attack, Extractor, Floats, Images, Knowledge
+from fedaudit.attacks.attack import Attack, Examples, Extractor, Floats, Knowledge
 from fedaudit.attacks.evaluation.image_trials import WRONG_SAME
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, Standard
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
@@ -110,11 +110,11 @@ def auxiliary(out: Path, name: str) -> list[Figure]:
     ]
 
 
-def without_classes(images: Images, view: Sequence[Artifact]) -> Images:
+def without_classes(images: Examples, view: Sequence[Artifact]) -> Examples:
     """No image of a class of which there are replayed prototypes."""
     attacked = {int(c) for a in view if a.origin != "recorded" for c in a.payload.get("classes", ())}
     kept = ~np.isin(images.y, sorted(attacked))
-    return Images(x=images.x[kept], y=images.y[kept])
+    return Examples(x=images.x[kept], y=images.y[kept])
 
 
 class Mode(VAE):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Examples, Knowledge, Unseen
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 
@@ -81,14 +81,14 @@ class World:
         x, y = digits()
         order = rng.permutation(len(x))
         aux, ref, own = np.split(order, [600, 1100])
-        self.auxiliary, self.reference = Images(x=x[aux], y=y[aux]), Images(x=x[ref], y=y[ref])
+        self.auxiliary, self.reference = Examples(x=x[aux], y=y[aux]), Examples(x=x[ref], y=y[ref])
         # client k owns classes 2k, 2k+1 (mod 10); two clients may share a class, halved between them
-        self.clients: list[Images] = []
+        self.clients: list[Examples] = []
         owners = {c: [k for k in range(clients) if c in _classes(k)] for c in range(CLASSES)}
         for k in range(clients):
             rows = [own[y[own] == c][owners[c].index(k) :: len(owners[c])] for c in _classes(k)]
             chosen = np.concatenate(rows)
-            self.clients.append(Images(x=x[chosen], y=y[chosen]))
+            self.clients.append(Examples(x=x[chosen], y=y[chosen]))
         start = weights(seed)
         self.artifacts = [_artifact(Kind.GLOBAL_MODEL, start, None)]
         self.groups: dict[str, NDArray[Any]] = {}
@@ -145,9 +145,9 @@ class World:
             return self.groups[artifact]
         return self.clients[_owner(artifact)].of_class(label)
 
-    def find_members(self, artifact: str, label: int) -> Images:
+    def find_members(self, artifact: str, label: int) -> Examples:
         found = self.members(artifact, label)
-        return Images(x=found, y=np.full(len(found), label))
+        return Examples(x=found, y=np.full(len(found), label))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         if artifact in self.groups:
@@ -168,7 +168,7 @@ class World:
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.clients[client].y, minlength=CLASSES)
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self.clients[client]
 
     def client_rows(self, client: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.attacks.people import PeopleCount
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.preflight import describe_held_out
 from fedaudit.audit.phases.attack_bench import Bench
@@ -85,10 +85,10 @@ PARTS = {0: np.arange(300, 340), 1: np.arange(340, 380), 2: np.arange(380, 380)}
 @pytest.mark.parametrize(
     ("owned", "examples", "said"),
     [
-        (False, Examples(parts=PARTS, reference=np.arange(300)), []),
+        (False, Split(parts=PARTS, reference=np.arange(300)), []),
         (
             True,
-            Examples(parts=PARTS, reference=np.arange(300)),
+            Split(parts=PARTS, reference=np.arange(300)),
             [
                 "held-out people are of other owners, so that membership stays open (setting "
                 "federation.holdout.own)"
@@ -96,7 +96,7 @@ PARTS = {0: np.arange(300, 340), 1: np.arange(340, 380), 2: np.arange(380, 380)}
         ),
         (
             True,
-            Examples(parts=PARTS, unseen={0: np.arange(400, 695), 1: np.arange(695, 700)}),
+            Split(parts=PARTS, unseen={0: np.arange(400, 695), 1: np.arange(695, 700)}),
             [
                 "at 1 client fewer than 10 own people are held out, so that nobody is tested there (setting "
                 "federation.holdout.own)"
@@ -104,7 +104,7 @@ PARTS = {0: np.arange(300, 340), 1: np.arange(340, 380), 2: np.arange(380, 380)}
         ),
         (
             False,
-            Examples(parts=PARTS, reference=np.r_[0:300:2][:150]),
+            Split(parts=PARTS, reference=np.r_[0:300:2][:150]),
             [
                 "ready needs 300 held-out people, of whom luck is learned; you have 150 (setting "
                 "federation.holdout.reference)",
@@ -115,6 +115,6 @@ PARTS = {0: np.arange(300, 340), 1: np.arange(340, 380), 2: np.arange(380, 380)}
     ],
     ids=["pooled", "other owners", "few of one client", "few of one class"],
 )
-def test_plan_says_what_is_wrong_with_held_out_people(owned: bool, examples: Examples, said: list[str]) -> None:
+def test_plan_says_what_is_wrong_with_held_out_people(owned: bool, examples: Split, said: list[str]) -> None:
     train = make_train(owned=owned)
     assert list(describe_held_out(examples, train, train.y)) == said

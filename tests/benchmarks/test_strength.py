@@ -13,7 +13,7 @@ from benchmarks.strength.__main__ import PIECES, chosen, figures
 from benchmarks.strength.figure import Figure, Piece
 from benchmarks.strength.inversions import DIFFERENCE, recovered, without_classes
 from benchmarks.strength.members import Cosine
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Replays
@@ -96,7 +96,7 @@ def test_federations_are_valid_configs() -> None:
 
 
 def test_an_adversary_without_the_classes_has_no_image_of_what_it_attacks() -> None:
-    images = Images(x=np.zeros((6, 1, 2, 2), np.float32), y=np.array([0, 1, 2, 0, 1, 2]))
+    images = Examples(x=np.zeros((6, 1, 2, 2), np.float32), y=np.array([0, 1, 2, 0, 1, 2]))
     view = [_prototype("recorded", 0), _prototype("replayed", 2)]
     assert without_classes(images, view).y.tolist() == [0, 1, 0, 1]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
@@ -36,11 +36,11 @@ class Strange:
     tokens: bool = False
 
     @property
-    def examples(self) -> Images:
+    def examples(self) -> Examples:
         rng = np.random.default_rng(0)
         size = (60, *self.shape)
         x: Any = rng.integers(0, self.classes, size) if self.tokens else rng.random(size, np.float32)
-        return Images(x=x, y=np.arange(60) % self.classes)
+        return Examples(x=x, y=np.arange(60) % self.classes)
 
     @property
     def knowledge(self) -> Knowledge:

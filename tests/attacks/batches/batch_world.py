@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
+from fedaudit.attacks.attack import BatchTruth, Examples, Knowledge
 from fedaudit.attacks.batches._running import train_network
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
@@ -188,7 +188,7 @@ class Described(Batches):
         own = World(sizes=(), clients=clients).clients
         self.clients = [c.only(np.arange(0, len(c), len(c) // owned)[:owned]) for c in own]
         self.artifacts = []
-        every = Images(x=np.concatenate([c.x for c in own]), y=np.concatenate([c.y for c in own]))
+        every = Examples(x=np.concatenate([c.x for c in own]), y=np.concatenate([c.y for c in own]))
         for k, images in enumerate(self.clients):
             net = train_network(self.knowledge, every, 10, 50 + k)
             features = net.module().features(torch.from_numpy(images.x)).numpy()
@@ -299,8 +299,10 @@ class Gradients(World):
             p = (1 - knows) * prior + knows * (one * (1 - wrong / 8) + (1 - one) * prior * wrong / 8)
             g = (p - one) @ top * (rng.random((size, 24)) < 0.8)  # not a linear top: some units are off
             id = f"r00003/server.downlink.client-{k}/smashed_gradient"
-            self.batches[id] = BatchTruth(client=k, rows=1000 * k + np.arange(size), images=Images(x=own.x, y=y))
-            self.clients[k] = Images(x=own.x, y=y)
+            self.batches[id] = BatchTruth(
+                client=k, rows=1000 * k + np.arange(size), images=Examples(x=own.x, y=y)
+            )
+            self.clients[k] = Examples(x=own.x, y=y)
             sent = _artifact(id, Kind.SMASHED_GRADIENT, {"gradient": g.astype(np.float32)}, -1)
             self.artifacts.append(replace(sent, seen_by=(f"client/{k}",)))
             for i in range(8):  # what it is the gradient of, and batches before

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Attack, Images
+from fedaudit.attacks.attack import Attack, Examples
 from fedaudit.attacks.condensed._images import REAL_START, collect_condensed_images, match_brightness, standardise
 from fedaudit.attacks.condensed.condensed_class import CondensedClass
 from fedaudit.attacks.condensed.condensed_membership import CondensedMembership
@@ -153,7 +153,7 @@ def test_images_without_their_labels_are_left_out() -> None:
 
 
 def test_attacks_that_need_auxiliary_images_say_so() -> None:
-    nothing = replace(world().knowledge, auxiliary=Images(x=np.zeros((0, 1, 8, 8)), y=np.zeros(0)))
+    nothing = replace(world().knowledge, auxiliary=Examples(x=np.zeros((0, 1, 8, 8)), y=np.zeros(0)))
     for attack in (CondensedRecovery(), CondensedClass()):
         assert "auxiliary" in attack.not_applicable(world().artifacts, nothing)
 

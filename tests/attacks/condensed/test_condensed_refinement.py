@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.attack import Examples, Floats, Knowledge
 from fedaudit.attacks.condensed._images import REAL_START, standardise
 from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
@@ -33,7 +33,7 @@ class MeanCondenser:
     def __init__(self, world: CondensedWorld, gap: int = 10**9) -> None:
         self.world, self.gap = world, gap
 
-    def __call__(self, groups: Sequence[Images], seed: int) -> Floats:
+    def __call__(self, groups: Sequence[Examples], seed: int) -> Floats:
         rng = np.random.default_rng(seed)
         made = np.stack([self.world.image(g.x, rng) for g in groups])
         made[self.gap - 1 :: self.gap] = np.nan

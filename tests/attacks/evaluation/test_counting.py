@@ -56,14 +56,14 @@ def sent() -> list[tuple[str, int]]:
 def test_every_person_of_every_client_is_tested_once() -> None:
     people = counted(claim())
     assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
-    assert dict(people.held) == {k: len(world().client_images(k)) for k in range(CLIENTS)}
+    assert dict(people.held) == {k: len(world().client_examples(k)) for k in range(CLIENTS)}
     assert all(len(set(rows)) == len(rows) for rows in people.tested.values())
 
 
 def test_a_client_that_was_not_read_is_held_and_not_tested() -> None:
     people = counted(claim(max_clients=1))
     assert len(people.tested) == 1 and len(people.held) == CLIENTS
-    assert sum(people.held.values()) == sum(len(world().client_images(k)) for k in range(CLIENTS))
+    assert sum(people.held.values()) == sum(len(world().client_examples(k)) for k in range(CLIENTS))
 
 
 def test_whoever_is_redrawn_is_hit_and_nobody_else() -> None:

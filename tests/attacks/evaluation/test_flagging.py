@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.attacks.attack import Examples, Unseen
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.stats import choose_threshold_rank
@@ -17,7 +17,7 @@ from fedaudit.fl.threats.threat import Harm
 CLIENTS, EACH, HELD_OUT = 10, 72, 449
 
 
-NOBODY = Images(x=np.zeros((0, 1, 1, 1), np.float32), y=np.zeros(0, np.int64))
+NOBODY = Examples(x=np.zeros((0, 1, 1, 1), np.float32), y=np.zeros(0, np.int64))
 
 
 class Sizes:
@@ -25,8 +25,8 @@ class Sizes:
 
     reference = auxiliary = NOBODY
 
-    def client_images(self, client: int) -> Images:
-        return Images(x=np.zeros((EACH, 1, 1, 1), np.float32), y=np.zeros(EACH, np.int64))
+    def client_examples(self, client: int) -> Examples:
+        return Examples(x=np.zeros((EACH, 1, 1, 1), np.float32), y=np.zeros(EACH, np.int64))
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
         return EACH * client + np.arange(EACH)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.groups import (
     COUNTED,
     HELD,
@@ -38,13 +38,13 @@ class Holding:
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return self.counts[client]
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         y = np.repeat(np.arange(self.counts.shape[1]), self.counts[client])
-        return Images(x=np.zeros((len(y), 1, 1, 1), np.float32), y=y)
+        return Examples(x=np.zeros((len(y), 1, 1, 1), np.float32), y=y)
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         clients = range(len(self.counts))
-        return {k: self.client_rows(k)[self.client_images(k).y == label] for k in clients}
+        return {k: self.client_rows(k)[self.client_examples(k).y == label] for k in clients}
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
         return 100 * client + np.arange(self.counts[client].sum())

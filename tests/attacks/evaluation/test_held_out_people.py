@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import OF_OTHERS, Images, Unseen
+from fedaudit.attacks.attack import OF_OTHERS, Examples, Unseen
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -22,9 +22,9 @@ from tests.attacks.world import World
 EACH, HELD_OUT = 60, 300
 
 
-def make_people(start: int, number: int) -> Images:
+def make_people(start: int, number: int) -> Examples:
     x = np.arange(start, start + number, dtype=np.float32)
-    return Images(x=x[:, None, None, None], y=np.zeros(number, np.int64))
+    return Examples(x=x[:, None, None, None], y=np.zeros(number, np.int64))
 
 
 class TwoHospitals:
@@ -35,7 +35,7 @@ class TwoHospitals:
     def __init__(self, own: Mapping[int, int]) -> None:
         self._own = {k: make_people(1000 + 500 * k, number) for k, number in own.items()}
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return make_people(EACH * client, EACH)
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -45,7 +45,7 @@ class TwoHospitals:
         own = [self._own[k].x for k in sorted(clients) if k in self._own]
         if not own:
             return Unseen(self.reference, OF_OTHERS)
-        return Unseen(Images(x=np.concatenate(own), y=np.zeros(sum(map(len, own)), np.int64)), "their own")
+        return Unseen(Examples(x=np.concatenate(own), y=np.zeros(sum(map(len, own)), np.int64)), "their own")
 
 
 def score(truth: Any, client: int, lift: float) -> ScoredPeople:
@@ -127,7 +127,7 @@ def test_galleries_have_the_clients_own_held_out_people_and_luck_is_theirs() -> 
     world = Owned(sizes=(1,), clients=4, groups=40)
     claim = Ridge().run(world.artifacts, world.knowledge, np.random.default_rng(0))
     (people,) = Ridge().count_people(claim, world, np.random.default_rng(1))
-    classes = {k: np.unique(world.client_images(k).y) for k in range(4)}
+    classes = {k: np.unique(world.client_examples(k).y) for k in range(4)}
     own = {k: int(np.isin(world.unseen([k]).images.y, classes[k]).sum()) for k in range(4)}
     assert people.is_alike and set(people.tested) == set(range(4))
     assert people.luck.trials == sum(own.values()) > 0

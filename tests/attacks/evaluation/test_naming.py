@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.utils import Bunch
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.naming import NamingGallery, average_members, build_gallery, name_people
 from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evaluation.trials import keep_pixels
@@ -20,7 +20,7 @@ def column(*values: float) -> np.ndarray:
 
 
 def example() -> NamingGallery:
-    members = Images(x=column(0, 10), y=np.zeros(2, np.int64))
+    members = Examples(x=column(0, 10), y=np.zeros(2, np.int64))
     return build_gallery(members, column(4, 20), column(6), keep_pixels)
 
 
@@ -29,12 +29,12 @@ def read_digits() -> Bunch:
     return load_digits()
 
 
-def digits(n: int, rng: np.random.Generator, least: int = 100) -> tuple[NamingGallery, Images, np.ndarray]:
+def digits(n: int, rng: np.random.Generator, least: int = 100) -> tuple[NamingGallery, Examples, np.ndarray]:
     """A gallery of a random class, its members and as many non-members as members."""
     every = read_digits()
     x = (every.images[:, None] / 16).astype(np.float64)
     own = rng.permutation(np.flatnonzero(every.target == rng.integers(10)))
-    members, held_out = Images(x=x[own[:n]], y=np.zeros(n, np.int64)), x[own[n : n + max(least, n)]]
+    members, held_out = Examples(x=x[own[:n]], y=np.zeros(n, np.int64)), x[own[n : n + max(least, n)]]
     mean = x[own[-30:]].mean(axis=0, keepdims=True)
     return build_gallery(members, held_out[:-30], mean, keep_pixels), members, held_out[:n]
 
@@ -65,8 +65,8 @@ def test_what_is_no_number_names_nobody() -> None:
 
 
 def test_equal_images_have_no_mean_of_their_own_and_each_class_has_one() -> None:
-    assert len(average_members(Images(x=column(3, 3), y=np.zeros(2, np.int64)))) == 0
-    means = average_members(Images(x=column(0, 2, 10), y=np.array([0, 0, 1])))
+    assert len(average_members(Examples(x=column(3, 3), y=np.zeros(2, np.int64)))) == 0
+    means = average_members(Examples(x=column(0, 2, 10), y=np.array([0, 0, 1])))
     assert means.ravel().tolist() == [4, 1]
 
 

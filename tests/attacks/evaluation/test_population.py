@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.attacks.attack import Examples, Unseen
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
@@ -17,10 +17,10 @@ from fedaudit.fl.threats.threat import Harm
 CLIENTS, EACH, RARE = 7, 100, 5  # people of a client, and of them those of class 1
 
 
-def make_images(label: NDArray[np.int64], start: int, far: NDArray[np.float64] | float = 0.0) -> Images:
+def make_images(label: NDArray[np.int64], start: int, far: NDArray[np.float64] | float = 0.0) -> Examples:
     """Images of two numbers: one names the person, the other says how far it is from those of its class."""
     x = np.stack([1e-6 * np.arange(start, start + len(label)), np.broadcast_to(far, len(label))], axis=1)
-    return Images(x=x.astype(np.float32)[:, None, None], y=label)
+    return Examples(x=x.astype(np.float32)[:, None, None], y=label)
 
 
 class Hospital:
@@ -29,7 +29,7 @@ class Hospital:
     auxiliary = make_images(np.array([0, 1]), 5000)
     reference = make_images(np.repeat([0, 1], [100, 50]), 4000, np.linspace(0, 1, 150))
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return make_images(np.repeat([0, 1], [EACH - RARE, RARE]), EACH * client, np.linspace(0, 1, EACH))
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -119,7 +119,7 @@ def test_everybody_is_no_group_and_the_same_people_are_one() -> None:
 
 def test_texts_have_no_rarest_tenth_and_facts_no_groups() -> None:
     texts: Any = Hospital()
-    texts.client_images = lambda k: replace(TRUTH.client_images(k), x=np.ones((EACH, 9), np.int64))
+    texts.client_examples = lambda k: replace(TRUTH.client_examples(k), x=np.ones((EACH, 9), np.int64))
     texts.reference = replace(TRUTH.reference, x=np.arange(150 * 9).reshape(150, 9))
     assert "rarest tenth" not in groups(count(truth=texts)) and "class 1" in groups(count(truth=texts))
     for harm in (Harm.ATTRIBUTE, Harm.CLIENT_FACT):

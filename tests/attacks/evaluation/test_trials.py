@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.trials import (
     CLASS_MEAN,
     RANDOM,
@@ -62,7 +62,7 @@ def test_members_come_class_by_class_and_nobody_behind_a_message_is_none() -> No
     world = World(sizes=(), clients=2)
     found = find_members(world, "r00003/client-1.uplink/local_model", range(10))
     assert found is not None and np.unique(found.y).tolist() == [2, 3] and (np.diff(found.y) >= 0).all()
-    assert len(found) == len(world.client_images(1))
+    assert len(found) == len(world.client_examples(1))
     assert find_members(world, "r00003/client-1.uplink/local_model", [7]) is None
 
 
@@ -75,7 +75,7 @@ def test_non_members_are_no_copies_of_members() -> None:
 
 def test_adversaries_without_the_message_guess_the_class_mean_or_any_image_of_it() -> None:
     x = np.arange(4, dtype=np.float32).reshape(4, 1, 1, 1)
-    auxiliary = Images(x=x, y=np.array([0, 0, 1, 1]))
+    auxiliary = Examples(x=x, y=np.array([0, 0, 1, 1]))
     found = guess_from_auxiliary(np.array([1, 0, 7]), auxiliary, np.random.default_rng(0))
     assert found[CLASS_MEAN].ravel().tolist() == [2.5, 0.5, 1.5]  # of all where the class is not known
     assert found[RANDOM][0].item() in (2, 3) and found[RANDOM][1].item() in (0, 1)

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.matching import Matched
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.generators._copies import Copies, copies, drawn_again
@@ -19,9 +19,9 @@ from tests.attacks.generators.test_generators import STEPS, one, world
 ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, images=2000))
 
 
-def stack(x: object) -> Images:
+def stack(x: object) -> Examples:
     images = np.asarray(x, np.float32).reshape(-1, 1, 1, 2)
-    return Images(x=images, y=np.zeros(len(images), np.int64))
+    return Examples(x=images, y=np.zeros(len(images), np.int64))
 
 
 @cache
@@ -114,7 +114,7 @@ def test_images_that_depend_on_nothing_are_hardly_ever_drawn_again() -> None:
     rng, alarms = np.random.default_rng(5), 0
     for members, others in ((200, 200), (8, 130)):
         for _ in range(100):
-            x, y = (Images(x=rng.normal(size=(n, 1, 2, 4)), y=np.zeros(n, np.int64)) for n in (members, others))
+            x, y = (Examples(x=rng.normal(size=(n, 1, 2, 4)), y=np.zeros(n, np.int64)) for n in (members, others))
             m = Matched(members=x, others=y)
             alarms += drawn_again(copies(rng.normal(size=(300, 1, 2, 4)), m, neighbours=10)).member
     assert alarms <= 2  # of 200
@@ -123,10 +123,10 @@ def test_images_that_depend_on_nothing_are_hardly_ever_drawn_again() -> None:
 @pytest.mark.nightly
 def test_one_generator_that_draws_three_of_its_images_is_enough_and_one_that_draws_strangers_is_not() -> None:
     rng = np.random.default_rng(3)
-    x, y = (Images(x=rng.random((n, 1, 4, 4)), y=np.zeros(n, np.int64)) for n in (30, 200))
+    x, y = (Examples(x=rng.random((n, 1, 4, 4)), y=np.zeros(n, np.int64)) for n in (30, 200))
     m, plain = Matched(members=x, others=y), rng.random((300, 1, 4, 4))
 
-    def again(copied: Images) -> Evidence:
+    def again(copied: Examples) -> Evidence:
         made = np.concatenate([plain, copied.x[:3] + rng.normal(0, 0.02, (3, 1, 4, 4))])
         return one(ATTACK._evidence([(Made(made), m)], {}, "none", ""), "image_drawn_again")
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Attack, Claim, Examples, Knowledge, Unseen
 from fedaudit.attacks.evaluation.images import nearest
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_pairs
 from fedaudit.attacks.evidence import Evidence
@@ -38,8 +38,8 @@ class World:
         x, y = digits()
         order = rng.permutation(len(x))
         a, r, own, other = np.split(order, [500, 1400, 1420])
-        self.auxiliary, self.reference = Images(x=x[a], y=y[a]), Images(x=x[r], y=y[r])
-        self.clients = [Images(x=x[own], y=y[own]), Images(x=x[other], y=y[other])]
+        self.auxiliary, self.reference = Examples(x=x[a], y=y[a]), Examples(x=x[r], y=y[r])
+        self.clients = [Examples(x=x[own], y=y[own]), Examples(x=x[other], y=y[other])]
         pair = KNOWN.train(self.clients[0], steps, rng)
         critic = artifact(Kind.GAN_D, Channel.RELAY, pair.critic, ("client/1",))
         generator = artifact(Kind.GAN_G, Channel.UPLINK, pair.generator, ("server",))
@@ -49,7 +49,7 @@ class World:
     def unseen(self, clients: object) -> Unseen:
         return Unseen(self.reference, "")
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self.clients[client]
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
@@ -201,7 +201,7 @@ def test_the_gallery_shows_copies_beside_their_images() -> None:
 
 def test_without_unseen_images_of_the_classes_there_is_nothing_to_show() -> None:
     w, a, claim = copy(world(SOME)), attack(Kind.GAN_G), claimed(Kind.GAN_G, SOME)
-    w.reference = Images(x=w.reference.x[:0], y=w.reference.y[:0])
+    w.reference = Examples(x=w.reference.x[:0], y=w.reference.y[:0])
     found = a.measure(claim, w, np.random.default_rng(0))  # type: ignore[arg-type]
     assert {e.control for e in found} == {"positive"}
     assert a.galleries(claim, w) == [] == a.curves(claim, w)  # type: ignore[arg-type]
@@ -241,8 +241,8 @@ def test_what_cannot_be_attacked_is_said_in_a_sentence(kind: Kind) -> None:
 
 def test_matched_images_have_the_members_classes() -> None:
     rng = np.random.default_rng(0)
-    members = Images(x=rng.random((60, 1, 2, 2)), y=np.repeat([0, 1, 2], [30, 20, 10]))
-    non_members = Images(x=rng.random((300, 1, 2, 2)), y=np.repeat([0, 1, 3], 100))
+    members = Examples(x=rng.random((60, 1, 2, 2)), y=np.repeat([0, 1, 2], [30, 20, 10]))
+    non_members = Examples(x=rng.random((300, 1, 2, 2)), y=np.repeat([0, 1, 3], 100))
     m = match_members(members, non_members, rng, 30)
     counts = [np.bincount(i.y, minlength=4).tolist() for i in (m.members, m.others, m.equally_many)]
     assert counts == [[15, 10, 0, 0], [90, 60, 0, 0], [15, 10, 0, 0]]
@@ -254,7 +254,7 @@ def test_matched_images_have_the_members_classes() -> None:
 def test_one_image_asked_of_two_generators_is_one_trial() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((200, 1, 2, 2)).astype(np.float32), np.zeros(200, np.int64)
-    lot = Matched(members=Images(x=x[:50], y=y[:50]), others=Images(x=x[50:], y=y[50:]))
+    lot = Matched(members=Examples(x=x[:50], y=y[:50]), others=Examples(x=x[50:], y=y[50:]))
     one, two = (score_pairs([(None, lot)] * n, lambda _, i: i.x.sum((1, 2, 3))) for n in (1, 2))
     assert len(two.members) == 100 and len(np.unique(np.concatenate(two.groups))) == 200
     alone, again = (stats.auc(s.members, s.others, groups=s.groups) for s in (one, two))

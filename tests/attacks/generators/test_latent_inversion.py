@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.generators._latent import LatentSearch, Settings
 from fedaudit.attacks.generators.latent_inversion import LatentInversion
@@ -50,7 +50,7 @@ def test_an_untrained_generator_is_silent_and_so_is_the_control() -> None:
 def test_a_image_the_generator_made_is_found_again(classes: int) -> None:
     known = KnownGenerators(SHAPE, GanConfig(width=8, latent=4), classes)
     rng = np.random.default_rng(0)
-    noise = Images(x=rng.random((30, *SHAPE), np.float32), y=np.zeros(30, np.int64))
+    noise = Examples(x=rng.random((30, *SHAPE), np.float32), y=np.zeros(30, np.int64))
     weights = known.train(noise, 0, rng).generator
     made = known.images(weights, 5, rng)
     search = LatentSearch(known, weights, Settings(steps=200), seed=3)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge, Sent, Visit
+from fedaudit.attacks.attack import Examples, Knowledge, Sent, Visit
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES, World
@@ -28,7 +28,7 @@ class Telling(World):
     def __init__(self, tell: Tell = tell_shares) -> None:
         super().__init__(sizes=(), clients=6)
         self.tell, every = tell, self.clients
-        pool = Images(x=np.concatenate([c.x for c in every]), y=np.concatenate([c.y for c in every]))
+        pool = Examples(x=np.concatenate([c.x for c in every]), y=np.concatenate([c.y for c in every]))
         parts = np.split(np.random.default_rng(0).permutation(len(pool)), (50, 130, 240, 370, 520))
         self.clients = [pool.only(p[pool.y[p] % 5 != k % 5]) for k, p in enumerate(parts)]
         sent = self.send([c.y for c in self.clients], 99)
@@ -46,7 +46,7 @@ class Telling(World):
         counts = (np.bincount(y, minlength=CLASSES) for y in labels)
         return [self.tell(c, np.random.default_rng([seed, i])) for i, c in enumerate(counts)]
 
-    def play(self, visit: Visit, holdings: Sequence[Images], seed: int, **how: Any) -> list[Sent]:
+    def play(self, visit: Visit, holdings: Sequence[Examples], seed: int, **how: Any) -> list[Sent]:
         return self.send([h.y for h in holdings], seed)
 
     def recall(self, key: Any, compute: Callable[[], Any]) -> Any:

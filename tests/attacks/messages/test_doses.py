@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.flagging import ScoredPeople
 from fedaudit.attacks.messages._doses import Dosed, choose_dose, count_seen, find_doses, mix
 from fedaudit.attacks.people import Share
@@ -65,8 +65,8 @@ def test_nobody_is_played_where_nothing_tells() -> None:
 
 
 def test_people_stand_so_often_and_others_once() -> None:
-    people = Images(x=np.full((2, 1), 9.0), y=np.array([1, 2]))
-    others = Images(x=np.arange(30.0).reshape(30, 1), y=np.zeros(30, np.int64))
+    people = Examples(x=np.full((2, 1), 9.0), y=np.array([1, 2]))
+    others = Examples(x=np.arange(30.0).reshape(30, 1), y=np.zeros(30, np.int64))
     made = mix(people, 4, others, 20, np.random.default_rng(0))
     assert np.bincount(made.y).tolist() == [12, 4, 4] and (made.x[made.y > 0] == 9).all()
     assert len(np.unique(made.x[made.y == 0])) == 12

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from fedaudit.attacks.attack import Images, Sent, Visit
+from fedaudit.attacks.attack import Examples, Sent, Visit
 from fedaudit.attacks.messages._blocks import Form, Layout, read_blocks
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._ratio import Whitened
@@ -131,8 +131,8 @@ def score(world: Overfit) -> tuple[Values, Values]:
         world.artifacts, known, np.random.default_rng(0)
     )
     reader = claim["readers"][claim["client"].tolist().index(0)].reader
-    own = world.client_images(0)
-    others: Images = world.reference.only(np.arange(len(own)))
+    own = world.client_examples(0)
+    others: Examples = world.reference.only(np.arange(len(own)))
     return reader.fit(own).scores["update"], reader.fit(others).scores["update"]
 
 
@@ -160,7 +160,7 @@ class Hashing(Telling):
         factors = np.random.default_rng(0).normal(size=(image.size, 2))
         return {"hash": (image.ravel() @ factors).astype(np.float32)}
 
-    def play(self, visit: Visit, holdings: Sequence[Images], seed: int, **how: Any) -> list[Sent]:
+    def play(self, visit: Visit, holdings: Sequence[Examples], seed: int, **how: Any) -> list[Sent]:
         return [{TELEMETRY: self.hash(h.x[0])} for h in holdings]
 
 
@@ -168,7 +168,7 @@ def test_whom_the_oldest_round_alone_tells_of_is_found_as_in_the_newest() -> Non
     world = Hashing()
     attack = PlayedMessage(PlayedMessage.Config(auxiliary=200, rounds=2))
     claim = attack.run(world.artifacts, world.knowledge, np.random.default_rng(0))
-    readers, own = claim["readers"][claim["client"] == 0].tolist(), world.client_images(0)
+    readers, own = claim["readers"][claim["client"] == 0].tolist(), world.client_examples(0)
     found = np.any([r.reader.fit(own).is_exact for r in readers], axis=0)
     assert found.tolist() == [i < world.rounds for i in range(len(own))]
 

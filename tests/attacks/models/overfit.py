@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge, Sent, Unseen, Visit
+from fedaudit.attacks.attack import Examples, Knowledge, Sent, Unseen, Visit
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
@@ -70,13 +70,13 @@ class Overfit:
         self.artifacts += [_artifact(Kind.LOCAL_MODEL, m, k, 0) for k, m in enumerate(models)]
         self.artifacts.append(_artifact(Kind.GLOBAL_MODEL, common, None, 1))
 
-    def _images(self, index: NDArray[np.int64]) -> Images:
-        return Images(x=self.data.train.x[index], y=self.data.train.y[index])
+    def _images(self, index: NDArray[np.int64]) -> Examples:
+        return Examples(x=self.data.train.x[index], y=self.data.train.y[index])
 
     def _train(self, start: Any, index: NDArray[np.int64], number: int) -> Any:
         return self.train(start, self._images(index), number, self.config)
 
-    def train(self, start: Any, own: Images, number: int, config: LocalConfig) -> Any:
+    def train(self, start: Any, own: Examples, number: int, config: LocalConfig) -> Any:
         with torch.random.fork_rng(devices=[]):
             net = Mlp()
         x, y = (torch.from_numpy(own.x) - 0.5) / 0.3, torch.from_numpy((own.y + self.shift) % CLASSES)
@@ -101,12 +101,12 @@ class Overfit:
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         if "client-" in artifact:
-            return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
+            return self.client_examples(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
         return self._images(np.concatenate(self.parts)).of_class(label)
 
-    def find_members(self, artifact: str, label: int) -> Images:
+    def find_members(self, artifact: str, label: int) -> Examples:
         found = self.members(artifact, label)
-        return Images(x=found, y=np.full(len(found), label))
+        return Examples(x=found, y=np.full(len(found), label))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         clients = (
@@ -121,9 +121,9 @@ class Overfit:
         return Unseen(self.reference, "")
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
-        return np.bincount(self.client_images(client).y, minlength=CLASSES)
+        return np.bincount(self.client_examples(client).y, minlength=CLASSES)
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self._images(self.parts[client])
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -139,7 +139,7 @@ class Played:
     def play(
         self,
         visit: Visit,
-        holdings: Sequence[Images],
+        holdings: Sequence[Examples],
         seed: int,
         *,
         steps: int | None = None,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.updates import artifact
@@ -21,7 +21,7 @@ class Released(Planted):
             c.only(np.concatenate([np.flatnonzero(c.y == k)[:each] for k in range(CLASSES)]))
             for c in self.clients
         ]
-        everybody = Images(
+        everybody = Examples(
             x=np.concatenate([c.x for c in self.clients]), y=np.concatenate([c.y for c in self.clients])
         )
         for i in range(models):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.fl.artifact import SERVER, Channel
 from fedaudit.fl.kinds import Kind
 from tests.attacks.summaries.clinics import Clinics, send
@@ -47,7 +47,7 @@ class RowsByHeart(Clinics):
         ]
 
         def train(
-            images: Images, subsets: Any, queries: Any, *, epochs: int, seed: int, start: Any = None
+            images: Examples, subsets: Any, queries: Any, *, epochs: int, seed: int, start: Any = None
         ) -> Any:
             return np.stack(
                 [Nearest({"x": images.x[s], "y": images.y[s]}, scale).logits(queries) for s in subsets]
@@ -60,7 +60,7 @@ class RowsByHeart(Clinics):
             trainer=train,
         )
 
-    def _take(self, rows: NDArray[np.int64]) -> Images:
+    def _take(self, rows: NDArray[np.int64]) -> Examples:
         return replace(super()._take(rows), labels=None)
 
     def _deal(self, number: int) -> NDArray[np.int64]:

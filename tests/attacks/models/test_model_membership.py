@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.example_gradients import score_per_image
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
@@ -131,7 +131,7 @@ def test_a_client_with_two_classes_does_not_give_its_labels_away_as_members() ->
     claim = LossThreshold().run(world.artifacts, world.knowledge, np.random.default_rng(0))
     found = one(LossThreshold().measure(claim, world, np.random.default_rng(0)), UPDATE)
     assert found.interval is not None and found.interval[0] <= 0.5
-    reference = Images(x=world.reference.x, y=world.reference.y)
+    reference = Examples(x=world.reference.x, y=world.reference.y)
     table = claim["scorer"][0](reference, np.ones((len(claim["artifact"]), len(reference)), bool))
     row = claim["model"].tolist().index(UPDATE)
     assert np.median(table[row][world.reference.y < 2]) > np.median(table[row]) + 1  # it could have
@@ -142,7 +142,7 @@ def test_gradients_of_single_images_are_those_of_autograd() -> None:
 
     world = overfit()
     queried = [t for t in targets(world.artifacts, np.random.default_rng(0), 9, {}) if t.start]
-    some = Images(x=world.reference.x[:3], y=world.reference.y[:3])
+    some = Examples(x=world.reference.x[:3], y=world.reference.y[:3])
     assert world.knowledge.architecture is not None
     mine = score_per_image(queried, world.knowledge.architecture, some, lambda p, n, c: p)
     module = world.knowledge.architecture(queried[0].start).module().requires_grad_(True)
@@ -198,7 +198,7 @@ class Partly:
     filler: float
     asked: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), bool))
 
-    def __call__(self, candidates: Images, asked: NDArray[np.bool_]) -> NDArray[np.floating]:
+    def __call__(self, candidates: Examples, asked: NDArray[np.bool_]) -> NDArray[np.floating]:
         self.asked = asked
         return np.where(asked, self.score(candidates, asked), self.filler)
 
@@ -233,7 +233,7 @@ def test_all_that_is_judged_was_asked(name: str) -> None:
 
 
 def sure_of_theirs(
-    images: Images, subsets: Sequence[NDArray[np.int64]], queries: NDArray[np.floating], **_: object
+    images: Examples, subsets: Sequence[NDArray[np.int64]], queries: NDArray[np.floating], **_: object
 ) -> NDArray[np.float64]:
     """Reference models that are sure of what they were trained on, and guess all else: [subsets, Q, classes]."""
     found = np.zeros((len(subsets), len(queries), 10))
@@ -250,7 +250,7 @@ def test_rmia_compares_with_references_that_were_not_trained_on_z() -> None:
     knowledge = replace(world.knowledge, trainer=sure_of_theirs)
     attack = Rmia(Rmia.Config(references=4))
     queried = targets(view(world, Kind.GLOBAL_MODEL), rng, 1, {})[:1]
-    some = Images(x=world.reference.x[:40], y=world.reference.y[:40])
+    some = Examples(x=world.reference.x[:40], y=world.reference.y[:40])
     (scores,) = attack.scorer(queried, knowledge, rng)(some, np.ones((1, 40), bool))
     # without those, all references guess alike: what is left is p(x) against p(z) of the model itself
     answers = knowledge.granted_architecture(queried[0].weights)

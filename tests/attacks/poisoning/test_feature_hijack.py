@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
+from fedaudit.attacks.attack import BatchTruth, Examples, Knowledge
 from fedaudit.attacks.batches.hijacked_images import AFTER, HijackedImages, judge_detectors, pair_answers
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.poisoning._pilot import penalise_slope
@@ -109,7 +109,9 @@ class Told:
 
     def find_batch(self, artifact: str) -> BatchTruth:
         rows = self.rows[artifact]
-        return BatchTruth(client=0, rows=rows, images=Images(x=digits().train.x[rows], y=digits().train.y[rows]))
+        return BatchTruth(
+            client=0, rows=rows, images=Examples(x=digits().train.x[rows], y=digits().train.y[rows])
+        )
 
     def read_upload(self, artifact: str) -> Any:
         return self.payloads[artifact]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import Ridge
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.prototype_laws import CountLawFit, Law
 from tests.attacks.world import Architecture, World, weights
@@ -31,7 +31,7 @@ class Clipped:
             return clipped + rng.normal(0, noise * length, rows.shape)
 
         own = [c.only(np.arange(0, len(c), 6)) for c in self.world.clients]
-        self.members = Images(x=np.concatenate([c.x for c in own]), y=np.concatenate([c.y for c in own]))
+        self.members = Examples(x=np.concatenate([c.x for c in own]), y=np.concatenate([c.y for c in own]))
         self.sent = send(features(self.members.x))
         self.classes = {c: features(aux.of_class(c)) for c in range(10)}
         drawn = np.array([rng.choice(np.flatnonzero(aux.y == c), 40) for c in range(10)]).T
@@ -63,7 +63,7 @@ class Clipped:
         for image, x, c in zip(images, self.members.x, self.members.y, strict=True):
             held_out = self.world.reference.of_class(int(c))[:50]
             mean = aux.of_class(int(c)).mean(0, keepdims=True)
-            gallery = build_gallery(Images(x=x[None], y=np.array([c])), held_out, mean, lambda seen: seen)
+            gallery = build_gallery(Examples(x=x[None], y=np.array([c])), held_out, mean, lambda seen: seen)
             named += float(name_people(image[None], gallery).hits[0])
         return named / len(images)
 

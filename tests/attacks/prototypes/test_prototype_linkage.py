@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.attacks.attack import Examples, Unseen
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes.prototype_linkage import PrototypeLinkage
 from fedaudit.fl.kinds import Kind
@@ -85,7 +85,7 @@ def test_whoever_is_given_to_the_client_that_holds_them_out_is_luck() -> None:
             every = super().people(artifact, label)
             return {k: rows[rows % 1000 % 3 > 0] for k, rows in every.items()}
 
-        def client_images(self, client: int) -> Images:
+        def client_examples(self, client: int) -> Examples:
             return self.clients[client].only(self.client_rows(client) % 1000)
 
         def client_rows(self, client: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, load_wine
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Examples, Knowledge, Unseen
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.datasets.patients import Patients
 from fedaudit.fl.kinds import Kind
@@ -47,15 +47,15 @@ class Clinics:
             training={"lr": 0.05},
         )
 
-    def _take(self, rows: NDArray[np.int64]) -> Images:
+    def _take(self, rows: NDArray[np.int64]) -> Examples:
         days = np.floor(100 * np.abs(np.sin(1.0 + rows))) + 1  # until something happened, to two of three
         labels = np.stack([days, rows % 3 > 0], axis=1).astype(np.float32)
-        return Images(x=self.x[rows], y=self.y[rows], labels=labels)
+        return Examples(x=self.x[rows], y=self.y[rows], labels=labels)
 
     def rows(self, client: int) -> Rows:
         return self.x[self.parts[client]]
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self._take(self.parts[client])
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -107,7 +107,7 @@ def newton_steps(
     for k in range(len(sizes)):
         x = np.hstack([world.rows(k), np.ones((len(world.rows(k)), 1))])
         p = 1 / (1 + np.exp(-start * (x / np.abs(x).max(axis=0)).sum(axis=1)))
-        payload = {"H": (x.T * (p * (1 - p))) @ x, "g": (x.T @ (p - world.client_images(k).y))[:, None]}
+        payload = {"H": (x.T * (p * (1 - p))) @ x, "g": (x.T @ (p - world.client_examples(k).y))[:, None]}
         sent.append(send(k, 0, payload))
     return world, sent
 
@@ -149,7 +149,7 @@ def tables(bins: int = 20, sizes: Sequence[int] = (40, 40, 40)) -> tuple[Clinics
     edges = np.linspace(low, high + 1e-6, bins + 1).T
     sent = []
     for k in range(len(sizes)):
-        images = world.client_images(k)
+        images = world.client_examples(k)
         counts = np.stack([np.histogram(v, e)[0] for v, e in zip(images.x.T, edges, strict=True)])
         times = np.unique(images.wanted[:, 0])
         at, event = images.wanted[:, 0][:, None] == times, images.wanted[:, 1:] > 0

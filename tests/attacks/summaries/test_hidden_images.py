@@ -23,7 +23,7 @@ from fedaudit.fl.threats.threat import Harm
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=10)
-IMAGES = WORLD.client_images(0).x[:20]
+IMAGES = WORLD.client_examples(0).x[:20]
 
 
 def noise(seed: int, n: int = 1000) -> NDArray[np.float32]:
@@ -78,7 +78,7 @@ def test_a_whole_image_is_all_but_exact_in_whatever_it_is_written(width: int, wa
 
 def test_an_image_of_few_pixels_is_told_from_chance_or_not_at_all() -> None:
     """Of 4 x 4 pixels, numbers take after thousands in sign or in two last bits; in four bits after none."""
-    few = WORLD.client_images(0).x[:10, :, ::2, ::2]
+    few = WORLD.client_examples(0).x[:10, :, ::2, ::2]
     small = np.concatenate([np.roll(few, shift, axis=-1) for shift in range(4)])
     like = np.where(np.random.default_rng(3).random((1000, 1, 4, 4)) < 0.5, 1.0, 0.0).astype(np.float32)
     assert fits(noise(0), np.concatenate([small, like])).max() < EXACT
@@ -112,7 +112,7 @@ def sent(hide: object, kind: Kind = Kind.PROXIES) -> list[Artifact]:
     for k in range(10):
         numbers = noise(k)
         if hide is not None:
-            hide(numbers, WORLD.client_images(k).x[0])  # type: ignore[operator]
+            hide(numbers, WORLD.client_examples(k).x[0])  # type: ignore[operator]
         like = replace(
             WORLD.artifacts[0], id=f"client-{k}.", kind=kind, channel=Channel.UPLINK, sender=Party.client(k)
         )
@@ -148,7 +148,7 @@ def test_whoever_of_a_client_s_people_stands_there_is_found(row: int) -> None:
     """However few of them a message may name."""
     loud = sent(None)
     numbers = noise(0)
-    in_values(numbers, WORLD.client_images(0).x[row])
+    in_values(numbers, WORLD.client_examples(0).x[row])
     attack = HiddenImages(HiddenImages.Config(members=2))
     claim = attack.run(
         [replace(loud[0], payload={"rows": numbers}), *loud[1:]], WORLD.knowledge, np.random.default_rng(0)
@@ -174,7 +174,7 @@ PIECE = 16  # pixels a round
 
 def over_rounds(k: int, places: list[int] | None = None) -> list[NDArray[np.float32]]:
     """Four messages; in each a quarter of the client's image at the place of that round, in order."""
-    image, messages = WORLD.client_images(k).x[0].ravel(), [noise(100 * k + t) for t in range(4)]
+    image, messages = WORLD.client_examples(k).x[0].ravel(), [noise(100 * k + t) for t in range(4)]
     for t, at in enumerate(places or []):
         messages[t][at : at + PIECE] = 3 * image[t * PIECE : (t + 1) * PIECE]
     return messages
@@ -201,7 +201,7 @@ def test_an_image_in_pieces_at_one_place_in_successive_rounds_is_put_together() 
 @pytest.mark.parametrize("round", [0, 1, 2])
 def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None:
     messages = [over_rounds(k) for k in range(10)]
-    in_values(messages[4][round], WORLD.client_images(4).x[0])
+    in_values(messages[4][round], WORLD.client_examples(4).x[0])
     assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
 
 
@@ -210,13 +210,13 @@ def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None
 @pytest.mark.parametrize("round", [0, 1])
 def test_bits_and_signs_of_earlier_rounds_are_read_as_well(hide: object, round: int) -> None:
     messages = [over_rounds(k) for k in range(10)]
-    hide(messages[4][round], WORLD.client_images(4).x[0])  # type: ignore[operator]
+    hide(messages[4][round], WORLD.client_examples(4).x[0])  # type: ignore[operator]
     assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
 
 
 def test_messages_of_other_lengths_are_read_one_by_one() -> None:
     messages = [over_rounds(k) for k in range(10)]
-    in_values(messages[4][1], WORLD.client_images(4).x[0])
+    in_values(messages[4][1], WORLD.client_examples(4).x[0])
     messages[4][1] = messages[4][1][:700]
     assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
 
@@ -240,8 +240,8 @@ def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() 
     claim = attack.run([*loud[:1], *silent[1:]], WORLD.knowledge, np.random.default_rng(0))
     (people,) = attack.count_people(claim, WORLD, np.random.default_rng(1))
     assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
-    assert dict(people.held) == {k: len(WORLD.client_images(k)) for k in range(10)}
-    first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
+    assert dict(people.held) == {k: len(WORLD.client_examples(k)) for k in range(10)}
+    first = WORLD.people("client-0.", int(WORLD.client_examples(0).y[0]))[0][0]
     assert people.hit == {0: (first,)}
     assert (
         people.luck.hits == 0 and 1600 < people.luck.trials < 1800
@@ -258,7 +258,7 @@ def test_where_few_are_held_out_people_of_other_clients_show_that_no_copy_is_the
     (people,) = attack.count_people(claim, few, np.random.default_rng(1))
     assert sum(map(len, people.hit.values())) == 10 and people.luck.hits == 0
     assert people.luck.trials > sum(map(len, people.tested.values()))
-    alone = find_strangers(few, {1}, few.client_images(1), 100, np.random.default_rng(0))
+    alone = find_strangers(few, {1}, few.client_examples(1), 100, np.random.default_rng(0))
     assert not len(alone)  # nobody's own record tells of chance
 
 
@@ -277,16 +277,16 @@ def count_hits(messages: dict[Kind, NDArray[np.float32]]) -> dict[Kind | None, M
 
 
 def test_an_image_counts_in_the_kind_of_message_in_which_it_stands() -> None:
-    first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
+    first = WORLD.people("client-0.", int(WORLD.client_examples(0).y[0]))[0][0]
     for hide in (in_values, in_low_bits):
         loud = noise(0)
-        hide(loud, WORLD.client_images(0).x[0])
+        hide(loud, WORLD.client_examples(0).x[0])
         found = count_hits({Kind.GRADIENT: noise(1), Kind.LOCAL_PROTOTYPES: loud})
         assert found == {Kind.GRADIENT: {}, Kind.LOCAL_PROTOTYPES: {0: (first,)}}
 
 
 def test_an_image_across_messages_of_two_kinds_counts_in_both_together() -> None:
-    first, pixels = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0], IMAGES[0].ravel()
+    first, pixels = WORLD.people("client-0.", int(WORLD.client_examples(0).y[0]))[0][0], IMAGES[0].ravel()
     halves = np.r_[noise(0), pixels[:30]], np.r_[pixels[30:], noise(1)]
     found = count_hits(dict(zip((Kind.GRADIENT, Kind.LOCAL_PROTOTYPES), halves, strict=True)))
     assert found == {Kind.GRADIENT: {}, Kind.LOCAL_PROTOTYPES: {}, None: {0: (first,)}}
@@ -304,31 +304,31 @@ def remedy(payload: dict[str, NDArray[np.float32]], kind: Kind = Kind.LOCAL_MODE
 
 def test_a_row_of_a_layer_that_reads_pixels_is_no_doing_of_the_clients_code() -> None:
     weight = noise(0, 20 * 64).reshape(20, 64)
-    weight[7] = -0.01 * WORLD.client_images(0).x[3].ravel()
+    weight[7] = -0.01 * WORLD.client_examples(0).x[3].ravel()
     said = remedy({"conv.bias": noise(1, 5), "first.weight": weight})
     assert "first.weight" in said and "raw pixels" in said and "aggregate" in said and "code writes" not in said
 
 
 def test_an_image_where_none_belongs_is_looked_for_in_the_code() -> None:
-    image = WORLD.client_images(0).x[3].ravel()
+    image = WORLD.client_examples(0).x[3].ravel()
     weight = noise(0, 20 * 64).reshape(20, 64)
     weight.ravel()[10:74] = image  # across two rows
     for payload in ({"first.weight": weight}, {"head.bias": np.concatenate([noise(0, 9), image])}):
         assert remedy(payload) == HiddenImages.card.remedy
     assert "code writes" in HiddenImages.card.remedy
     bits = noise(0)
-    in_low_bits(bits, WORLD.client_images(0).x[3])
+    in_low_bits(bits, WORLD.client_examples(0).x[3])
     assert remedy({"head.bias": bits}) == HiddenImages.card.remedy
 
 
 def test_images_that_are_sent_as_images_are_to_be_averaged() -> None:
-    image = WORLD.client_images(0).x[3].ravel()
+    image = WORLD.client_examples(0).x[3].ravel()
     assert "mashed" in remedy({"x": np.stack([image, noise(0, 64)])}, Kind.MASHED_BATCH)
 
 
 def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
     """Whoever writes it is averaged with nine others, among whose numbers it is no exact copy any more."""
-    image, reader = WORLD.client_images(0).x[0], Reader(SentNumbers(noise(0), 1, 1000), [])
+    image, reader = WORLD.client_examples(0).x[0], Reader(SentNumbers(noise(0), 1, 1000), [])
 
     def fit(senders: int) -> float:
         return float(reader.fit_planted(image, image[None], senders, np.random.default_rng(1))[0, 0])
@@ -342,7 +342,7 @@ def test_what_is_planted_in_a_model_is_in_what_it_changed_by_as_well() -> None:
         for b in (0, 1000)
     ]
     own = SentNumbers(np.r_[noise(0), np.zeros(1000, np.float32)], 1, 2000, layout)
-    image = WORLD.client_images(0).x[0]
+    image = WORLD.client_examples(0).x[0]
     found = write(own, own.find_again(), image, 10, np.random.default_rng(1))
     best = [float(fits(numbers, image[None])[0]) for numbers in found]
     assert len(best) == 2 and max(best) > 0.9 > min(best)
@@ -355,7 +355,7 @@ def test_batches_of_one_name_and_of_unequal_length_are_no_changes_of_each_other(
         for i, size in enumerate((640, 640, 256)):
             numbers = noise(10 * k + i, size)
             if i == 1 and k < 3:
-                numbers[: IMAGES[0].size] = WORLD.client_images(k).x[0].ravel()
+                numbers[: IMAGES[0].size] = WORLD.client_examples(k).x[0].ravel()
             found.append(replace(sent(None)[k], id=f"r00003/client-{k}.uplink.{i}/smashed", kind=Kind.SMASHED))
             found[-1] = replace(found[-1], payload={"activations": numbers.reshape(-1, 64)})
     assert {control: e.value for control, e in judged(found, "image_present").items()} == {

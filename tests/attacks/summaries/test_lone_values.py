@@ -22,7 +22,7 @@ def test_every_cell_of_one_is_right_and_others_are_right_by_chance_alone(make: t
     assert found["negative"].value < 0.6 and found["none"].baselines[0].value < 0.6
     [people] = attack.count_people(claim, world, RNG)
     for client, rows in people.hit.items():
-        images, alone = world.client_images(client), set[int]()
+        images, alone = world.client_examples(client), set[int]()
         if make is CurveRows:
             time, event = images.wanted.T
             alone = {i for i in range(40) if event[i] and ((time == time[i]) & (event > 0)).sum() == 1}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.summaries.newton_means import NewtonMeans, split_sums, summarise
 from tests.attacks.summaries.clinics import newton_steps
 
@@ -17,7 +17,7 @@ def test_the_hand_example_is_right() -> None:
     hessian, gradient = np.array([[3, 15], [15, 101]]) / 4, np.array([0.5, -1.5])
     found = split_sums(hessian, gradient, 0, 2e-16)
     assert found is not None and found[0].tolist() == [2, 1] and found[1].tolist() == [[3], [9]]
-    people = Images(x=np.array([[2.0], [4], [9]]), y=np.array([0, 0, 1]))
+    people = Examples(x=np.array([[2.0], [4], [9]]), y=np.array([0, 0, 1]))
     sent = summarise(people)
     assert sent["hessian"].tolist() == hessian.tolist() and sent["gradient"].tolist() == gradient.tolist()
 
@@ -29,7 +29,7 @@ def test_counts_and_means_of_every_clinic_are_right_and_held_out_peoples_are_not
     assert not attack.not_applicable(sent, world.knowledge)
     claim = attack.run(sent, world.knowledge, RNG)
     for k in range(3):
-        x, y = world.rows(k), world.client_images(k).y
+        x, y = world.rows(k), world.client_examples(k).y
         true = np.stack([x[y == 0].mean(axis=0), x[y == 1].mean(axis=0)])
         assert np.abs((claim["means"][k] - true) / x.std(axis=0)).max() < 1e-12
         assert claim["counts"][k].tolist() == [(y == 0).sum(), (y == 1).sum()]

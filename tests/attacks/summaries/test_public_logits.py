@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Attack, PublicImages
+from fedaudit.attacks.attack import Attack, PublicExamples
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import OutputShares, mean_output
@@ -27,7 +27,7 @@ def real(found: list[Evidence], measure: str) -> Evidence:
 
 def test_a_mean_output_counts_each_class_alike_by_hand() -> None:
     """Two images of class 0 with p = (1/2, 1/2) and one of class 1 with p = (1/4, 3/4): (3/8, 5/8)."""
-    images = PublicImages(
+    images = PublicExamples(
         x=np.zeros((3, 1, 1, 1), np.float32), y=np.array([0, 0, 1]), candidates=np.zeros(3, bool)
     )
     logits = np.log(np.array([[1.0, 1.0], [1.0, 1.0], [1.0, 3.0]]))

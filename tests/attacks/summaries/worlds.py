@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedaudit.attacks.attack import Images, Knowledge, PublicImages
+from fedaudit.attacks.attack import Examples, Knowledge, PublicExamples
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact, train
@@ -59,7 +59,7 @@ def models() -> list[dict[str, NDArray[np.float32]]]:
     aux = world().auxiliary
     found = []
     for parity in (0, 1):
-        own = Images(x=aux.x[aux.y % 2 == parity], y=aux.y[aux.y % 2 == parity])
+        own = Examples(x=aux.x[aux.y % 2 == parity], y=aux.y[aux.y % 2 == parity])
         now = weights(0)
         for turn in range(4):
             now = train(now, own, turn, False, False)
@@ -126,7 +126,7 @@ class Buffers(World):
     def __init__(self, *owned: int) -> None:
         super().__init__(sizes=(), clients=6)
         each = zip(self.clients, itertools.cycle(owned), strict=False)
-        self.clients = [Images(x=c.x[:n], y=c.y[:n]) for c, n in each]
+        self.clients = [Examples(x=c.x[:n], y=c.y[:n]) for c, n in each]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             start = {k: v.numpy().copy() for k, v in Normalised().state_dict().items()}
@@ -173,12 +173,12 @@ CANDIDATES = 10  # of each client's own, among the public images
 
 
 @cache
-def public() -> PublicImages:
+def public() -> PublicExamples:
     """A hundred auxiliary images, and some of each client's own."""
     first, own = world().auxiliary, [c.only(np.arange(CANDIDATES)) for c in world().clients]
     x = np.concatenate([first.x[:100], *(c.x for c in own)])
     y = np.concatenate([first.y[:100], *(c.y for c in own)])
-    return PublicImages(x=x, y=y, candidates=np.arange(len(y)) >= 100)
+    return PublicExamples(x=x, y=y, candidates=np.arange(len(y)) >= 100)
 
 
 def asked() -> Knowledge:
@@ -237,7 +237,7 @@ class Steep(World):
 
     def __init__(self, owned: int) -> None:
         super().__init__(sizes=(), clients=6)
-        self.clients = [Images(x=c.x[:owned], y=c.y[:owned]) for c in self.clients]
+        self.clients = [Examples(x=c.x[:owned], y=c.y[:owned]) for c in self.clients]
         self.artifacts = []
         for k, own in enumerate(self.clients):
             with torch.random.fork_rng(devices=[]):

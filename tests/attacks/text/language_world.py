@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Examples, Knowledge, Unseen
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -52,9 +52,11 @@ class LanguageWorld:
             for i in range(canary.copies):
                 written[client][i] = f"{canary.prefix} {canary.secret}. {written[client][i].split()[0]}"
         tokenizer = Tokenizer(TOKENS)
-        self.clients = [Images(x=tokenizer.encode(own, LENGTH), y=np.arange(TEXTS) % CLASSES) for own in written]
-        self.auxiliary = Images(x=tokenizer.encode(write_texts(rng, 50), LENGTH), y=np.arange(50) % CLASSES)
-        self.reference = Images(x=tokenizer.encode(write_texts(rng, 150), LENGTH), y=np.arange(150) % CLASSES)
+        self.clients = [
+            Examples(x=tokenizer.encode(own, LENGTH), y=np.arange(TEXTS) % CLASSES) for own in written
+        ]
+        self.auxiliary = Examples(x=tokenizer.encode(write_texts(rng, 50), LENGTH), y=np.arange(50) % CLASSES)
+        self.reference = Examples(x=tokenizer.encode(write_texts(rng, 150), LENGTH), y=np.arange(150) % CLASSES)
         start = {k: v.detach().numpy().copy() for k, v in make_net().state_dict().items()}
         everybody = np.concatenate([own.x for own in self.clients])
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, start, None, 0)]
@@ -83,9 +85,9 @@ class LanguageWorld:
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         return np.concatenate([self.clients[k].of_class(label) for k in self._behind(artifact)])
 
-    def find_members(self, artifact: str, label: int) -> Images:
+    def find_members(self, artifact: str, label: int) -> Examples:
         found = self.members(artifact, label)
-        return Images(x=found, y=np.full(len(found), label))
+        return Examples(x=found, y=np.full(len(found), label))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         return {k: 1000 * k + np.flatnonzero(self.clients[k].y == label) for k in self._behind(artifact)}
@@ -96,7 +98,7 @@ class LanguageWorld:
     def unseen(self, clients: object) -> Unseen:
         return Unseen(self.reference, "")
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self.clients[client]
 
     def client_rows(self, client: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Examples, Knowledge, Unseen
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -81,10 +81,10 @@ class TextWorld:
         self.clients = []
         for k in range(clients):
             x = np.concatenate([write_texts(rng, 1, int(names[k * texts + i])) for i in range(texts)])
-            self.clients.append(Images(x=x, y=rng.integers(CLASSES, size=texts)))
-        self.auxiliary = Images(x=write_texts(rng, 300), y=rng.integers(CLASSES, size=300))
-        self.reference = Images(x=write_texts(rng, 60), y=np.arange(60) % CLASSES)
-        self.groups: dict[str, Images] = {}
+            self.clients.append(Examples(x=x, y=rng.integers(CLASSES, size=texts)))
+        self.auxiliary = Examples(x=write_texts(rng, 300), y=rng.integers(CLASSES, size=300))
+        self.reference = Examples(x=write_texts(rng, 60), y=np.arange(60) % CLASSES)
+        self.groups: dict[str, Examples] = {}
         self.artifacts: list[Artifact] = []
         start = {k: v.detach().numpy().copy() for k, v in make_net(**net).state_dict().items()}
         for t in range(rounds):
@@ -110,7 +110,7 @@ class TextWorld:
     def _is_trained(self, name: str) -> bool:
         return not self._trained or name.endswith(self._trained)
 
-    def descend(self, start: Weights, own: Images, steps: int) -> dict[str, NDArray[np.float32]]:
+    def descend(self, start: Weights, own: Examples, steps: int) -> dict[str, NDArray[np.float32]]:
         net = make_net(**self._net)
         net.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in start.items()})
         moved = [p for n, p in net.named_parameters() if self._is_trained(n)]
@@ -166,7 +166,7 @@ class TextWorld:
 
     # the Truth protocol
 
-    def _behind(self, artifact: str) -> tuple[int, Images]:
+    def _behind(self, artifact: str) -> tuple[int, Examples]:
         if artifact in self.groups:
             return -1, self.groups[artifact]
         client = int(artifact.split("client-")[1].split(".")[0])
@@ -175,9 +175,9 @@ class TextWorld:
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         return self._behind(artifact)[1].of_class(label)
 
-    def find_members(self, artifact: str, label: int) -> Images:
+    def find_members(self, artifact: str, label: int) -> Examples:
         found = self.members(artifact, label)
-        return Images(x=found, y=np.full(len(found), label))
+        return Examples(x=found, y=np.full(len(found), label))
 
     def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
         client, own = self._behind(artifact)
@@ -192,7 +192,7 @@ class TextWorld:
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.clients[client].y, minlength=CLASSES)
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self.clients[client]
 
     def client_rows(self, client: int) -> NDArray[np.int64]:

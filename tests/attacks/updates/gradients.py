@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact
@@ -46,7 +46,7 @@ class Planted(World):
             sent = self.descend(own, np.arange(len(own)), 3)
             self.artifacts.append(artifact(Kind.LOCAL_MODEL, sent, k))
 
-    def _plant(self, name: str, k: int, own: Images, rows: NDArray[np.int64], steps: int, kind: Kind) -> None:
+    def _plant(self, name: str, k: int, own: Examples, rows: NDArray[np.int64], steps: int, kind: Kind) -> None:
         self.groups[name], self._labels[name] = own.x[rows], own.y[rows]
         after = self.descend(own, rows, steps)
         payload = after
@@ -72,7 +72,7 @@ class Planted(World):
             )
         )
 
-    def descend(self, own: Images, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[np.float32]]:
+    def descend(self, own: Examples, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[np.float32]]:
         now = self.start
         for _ in range(steps):
             grads = gradient(now, own.x[rows], own.y[rows])

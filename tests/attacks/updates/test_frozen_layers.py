@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.gradients import Update, updates
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates.frozen_layers import (
@@ -78,7 +78,7 @@ def test_layers_go_from_the_input_to_the_head_and_the_first_ones_are_left_out() 
 
 
 def test_a_product_over_the_layers_left_is_that_of_an_update_that_never_had_the_others() -> None:
-    images = Images(x=WORLD.reference.x[:3], y=WORLD.reference.y[:3])
+    images = Examples(x=WORLD.reference.x[:3], y=WORLD.reference.y[:3])
     whole = GradientScorer(update(), WORLD.knowledge)(images).cosines(1)
     left = GradientScorer(withheld(update(), 1, WORLD.knowledge), WORLD.knowledge)(images).cosines(0)
     assert whole == pytest.approx(left, abs=1e-6) and len(set(whole)) == 3

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
 from fedaudit.fl.artifact import Artifact, Channel, Party
@@ -25,7 +25,7 @@ class Batches(Updates):
         rng = np.random.default_rng(3)
         x = np.concatenate([c.x for c in self.clients])
         y = np.concatenate([c.y for c in self.clients])
-        self.batches: dict[str, Images] = {}
+        self.batches: dict[str, Examples] = {}
         self.view = [a for a in self.artifacts if a.kind == Kind.GLOBAL_MODEL]
         net = Architecture()(self.view[0].payload).module().requires_grad_(True)
         names = [k for k, _ in net.named_parameters()]
@@ -36,7 +36,7 @@ class Batches(Updates):
                 loss = cross_entropy(net(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
                 grads = torch.autograd.grad(loss, list(net.parameters()))
                 name = f"replay/gradient{n}/{i}"
-                self.batches[name] = Images(x=x[rows], y=y[rows])
+                self.batches[name] = Examples(x=x[rows], y=y[rows])
                 self.view.append(
                     Artifact(
                         id=name,

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Net, World, weights
@@ -22,20 +22,20 @@ class Updates:
 
     def __init__(self, *, second: int = 20, masked: bool = False, frozen: bool = False) -> None:
         rest = World(sizes=(), clients=10)
-        pool = Images(
+        pool = Examples(
             x=np.concatenate([rest.auxiliary.x, *(c.x for c in rest.clients)]),
             y=np.concatenate([rest.auxiliary.y, *(c.y for c in rest.clients)]),
         )
         self.reference = rest.reference
         half = np.arange(len(pool)) % 2 == 0
-        self.auxiliary = Images(x=pool.x[half], y=pool.y[half])
+        self.auxiliary = Examples(x=pool.x[half], y=pool.y[half])
         rng = np.random.default_rng(0)
         self.clients = []
         for a, b in OWNED:
             rows = np.concatenate(
                 [rng.permutation(np.flatnonzero(~half & (pool.y == c)))[:n] for c, n in ((a, 40), (b, second))]
             )
-            self.clients.append(Images(x=pool.x[rows], y=pool.y[rows]))
+            self.clients.append(Examples(x=pool.x[rows], y=pool.y[rows]))
         start = weights(0)
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, start, None)]
         for k, own in enumerate(self.clients):
@@ -58,7 +58,7 @@ class Updates:
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.clients[client].y, minlength=CLASSES)
 
-    def client_images(self, client: int) -> Images:
+    def client_examples(self, client: int) -> Examples:
         return self.clients[client]
 
     def client_rows(self, client: int) -> NDArray[np.int64]:
@@ -66,7 +66,7 @@ class Updates:
 
 
 def train(
-    start: dict[str, NDArray[np.float32]], own: Images, seed: int, masked: bool, frozen: bool
+    start: dict[str, NDArray[np.float32]], own: Examples, seed: int, masked: bool, frozen: bool
 ) -> dict[str, NDArray[np.float32]]:
     """Three epochs of plain SGD."""
     with torch.random.fork_rng(devices=[]):

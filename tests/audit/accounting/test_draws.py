@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.accounting.verify import verify
-from fedaudit.audit.case.case import Examples, Participation
+from fedaudit.audit.case.case import Participation, Split
 from fedaudit.fl.ledger import Release
 
 CLIENTS = 8
@@ -26,7 +26,7 @@ class Case:
     data: Any = field(default_factory=lambda: SimpleNamespace(train=SimpleNamespace(owner=None)))
     method: Any = None
     card: Any = field(default=None)
-    examples: Examples = field(default_factory=Examples)
+    examples: Split = field(default_factory=Split)
     participation: Participation = field(default_factory=lambda: Participation(None))
 
 

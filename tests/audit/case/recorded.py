@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedaudit.audit.case.case import About, Examples, Participation
+from fedaudit.audit.case.case import About, Participation, Split
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
@@ -35,7 +35,7 @@ class Recorded:
     compromise: Compromise = field(default_factory=Compromise)
     make_net: Callable[[], Net] | None = None
     first: State | None = None
-    examples: Examples = field(default_factory=Examples)
+    examples: Split = field(default_factory=Split)
     simulated: bool = False
     time_model: TimeModel | None = None
     device: str = "cpu"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.counts.count_recovery import CountRecovery
-from fedaudit.audit.case.case import Case, Examples, counts
+from fedaudit.audit.case.case import Case, Split, counts
 from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
@@ -70,7 +70,7 @@ def whole() -> Recorded:
         method=case.method,
         make_net=case.network.make,
         first=case.network.initial(),
-        examples=Examples(
+        examples=Split(
             parts=case.examples.parts, auxiliary=case.examples.auxiliary, reference=case.examples.reference
         ),
     )
@@ -120,7 +120,7 @@ def test_without_architecture_code_or_record_attacks_say_so_and_nothing_is_repla
 
 
 def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None:
-    bare = replace(whole(), training=None, method=None, make_net=None, first=None, examples=Examples())
+    bare = replace(whole(), training=None, method=None, make_net=None, first=None, examples=Split())
     assert (
         counts(bare.clients, bare.examples, bare.data).shape == (4, 10)
         and not counts(bare.clients, bare.examples, bare.data).any()

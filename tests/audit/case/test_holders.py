@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
@@ -23,14 +23,14 @@ DATA = Data(
 class Case:
     """What is read of a case: who holds which rows, of three clients."""
 
-    examples: Examples = field(default_factory=Examples)
+    examples: Split = field(default_factory=Split)
     data: Data = DATA
     clients: int = 3
     simulated: bool = False
 
 
 def case(**parts: list[int]) -> Case:
-    return Case(Examples(parts={int(name[1:]): np.array(rows) for name, rows in parts.items()}))
+    return Case(Split(parts={int(name[1:]): np.array(rows) for name, rows in parts.items()}))
 
 
 def test_equal_examples_are_one_record_at_one_client_and_at_several() -> None:

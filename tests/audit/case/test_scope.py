@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.case.case import Case, Examples
+from fedaudit.audit.case.case import Case, Split
 from fedaudit.audit.case.holders import holders
 from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -28,7 +28,7 @@ def simulated(crowded: bool) -> SimulatedCase:
 
 def recorded(**told: Any) -> Recorded:
     case = simulated(False)
-    known = Examples(**{"parts": dict(case.examples.parts)} | told)
+    known = Split(**{"parts": dict(case.examples.parts)} | told)
     return Recorded(card=case.card, clients=20, data=case.data, streams=case.streams, examples=known)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Check
 from fedaudit.audit.checks.text_uploads import count_directions, count_still_rows
@@ -32,7 +32,7 @@ def case(**changes: Any) -> Any:
     given = {
         "data": data,
         "artifacts": None,
-        "examples": Examples(parts={0: np.array([0, 2]), 1: np.array([1, 3])}),
+        "examples": Split(parts={0: np.array([0, 2]), 1: np.array([1, 3])}),
         "card": SimpleNamespace(uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES), relay=()),
     }
     return SimpleNamespace(**given | changes)
@@ -86,8 +86,8 @@ def test_images_of_which_people_have_several_are_no_exception(tmp_path: Path) ->
 def test_a_text_that_two_clients_hold_or_an_adversary_has_is_found() -> None:
     assert grade(RepeatedTexts(), case()) == [Severity.LOW]
     parts = {0: np.array([0, 2]), 1: np.array([3])}
-    assert grade(RepeatedTexts(), case(examples=Examples(parts=parts))) == []
-    known = Examples(parts=parts, auxiliary=np.array([1]))
+    assert grade(RepeatedTexts(), case(examples=Split(parts=parts))) == []
+    known = Split(parts=parts, auxiliary=np.array([1]))
     assert "1 stand among those" in RepeatedTexts().check(case(examples=known), None).results[0].summary
 
 

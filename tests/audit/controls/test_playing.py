@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedaudit.attacks.attack import Images, Knowledge, Visit
+from fedaudit.attacks.attack import Examples, Knowledge, Visit
 from fedaudit.attacks.evaluation.prototype_plays import Reading, ReadSource, _list_prototypes, read
 from fedaudit.attacks.evaluation.sources import Source, prototypes
 from fedaudit.attacks.prototypes.ridge import Ridge
@@ -142,7 +142,7 @@ def test_a_visit_holds_no_image_but_the_given_ones() -> None:
     assert aux is not None and player is not None and known.architecture is not None
     first = sources[0].prototypes[0]
     visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
-    own = Images(x=aux.x[:5], y=np.full(5, 3))
+    own = Examples(x=aux.x[:5], y=np.full(5, 3))
     (sent,) = map(_list_prototypes, player.play(visit, [own], 1, steps=0))
     assert list(sent) == [3]
     features = known.architecture(sources[0].weights.values).features(aux.x[:1])
@@ -155,7 +155,7 @@ def test_noise_differs_between_visits_and_can_be_silent() -> None:
     assert aux is not None and player is not None
     first = sources[0].prototypes[0]
     visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
-    own = Images(x=aux.x[:5], y=np.full(5, 3))
+    own = Examples(x=aux.x[:5], y=np.full(5, 3))
     noisy = [*map(_list_prototypes, player.play(visit, [own, own], 1, steps=0))]
     silent = [*map(_list_prototypes, player.play(visit, [own, own], 1, steps=0, noised=False))]
     bare = [*map(_list_prototypes, player.play(visit, [own], 1, steps=0, protected=False))]

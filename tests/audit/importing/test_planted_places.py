@@ -29,7 +29,7 @@ from tests.audit.importing.test_nvflare_hook import Dxo, Shareable, tap
 
 __all__ = ["hook", "tap"]  # fixtures
 WORLD = World(sizes=(), clients=10)
-OWN = WORLD.client_images(0)
+OWN = WORLD.client_examples(0)
 Values = np.ndarray[Any, Any]
 DTYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "bf16")
 

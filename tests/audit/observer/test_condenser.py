@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -40,11 +40,11 @@ def world(**changes: Any) -> SimulatedCase:
 
 
 @cache
-def groups() -> tuple[Images, ...]:
+def groups() -> tuple[Examples, ...]:
     """Fourteen images alone: two lots of them."""
     known = world().population.auxiliary[:14]
     train = world().data.train
-    return tuple(Images(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)
+    return tuple(Examples(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)
 
 
 def find(case: SimulatedCase) -> AuxiliaryCondenser | None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Examples
 from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.fl.runtime.workers import one_thread
@@ -54,7 +54,7 @@ def test_one_full_batch_is_one_step_of_torch_sgd_from_the_given_start() -> None:
 
 def test_images_in_a_subset_are_learnt_and_others_less() -> None:
     w = overfit()
-    pool = Images(x=w.auxiliary.x[:200], y=w.auxiliary.y[:200])
+    pool = Examples(x=w.auxiliary.x[:200], y=w.auxiliary.y[:200])
     found = w.trainer(pool, [np.arange(100), np.arange(100, 200)], pool.x, epochs=30, seed=0)
     right = found.argmax(axis=2) == pool.y
     own = [right[0, :100].mean(), right[1, 100:].mean()]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.models.output_scores import LossThreshold
-from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.phases.attack_bench import Bench
@@ -68,7 +68,7 @@ class Memberless(SimulatedCase):
     """Nobody trained on what the truth takes for the clients' examples."""
 
     @cached_property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         own = dict(enumerate(self.population.own))
         parts, unseen = {k: rows[::2] for k, rows in own.items()}, {k: rows[1::2] for k, rows in own.items()}
         return replace(super().examples, parts=parts, unseen=unseen)
@@ -78,7 +78,7 @@ class Stylish(Memberless):
     """And nobody held anything out: what the audit did before."""
 
     @cached_property
-    def examples(self) -> Examples:
+    def examples(self) -> Split:
         return replace(super().examples, unseen={})
 
 
