@@ -112,6 +112,11 @@ def _save(folder: Path, chain: Chain) -> None:
     run.write_json(run.chain, chain.model_dump())
 
 
+def is_of_this_code(chain: Chain) -> bool:
+    """Whether the verdict was made by the packages that are installed here."""
+    return "score" in chain.links and chain.links["score"].packages == packages()
+
+
 def first_of(chain: Chain) -> str:
     """The phase that everything else begins with."""
     return "import" if "import" in chain.links else "simulate"

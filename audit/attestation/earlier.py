@@ -1,7 +1,8 @@
 """Folders that this version does not derive again: digests and seal hold for ever, the word is of who judged.
 
-They have an earlier form, or another version made them that had a setting, an attack or a number which this one
-has not. Nothing of them is read in a form of today but the seal, whose form is that of in-toto.
+They have an earlier form, or other code judged them: that had a setting, an attack or a number which this one has
+not, or had not a check that is made here. Nothing of them is read in a form of today but the seal, whose form is
+that of in-toto.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.attestation.chain import FORM
+from fedaudit.audit.attestation.chain import FORM, is_of_this_code, read_chain
 from fedaudit.audit.attestation.record import SEAL, digest_record
 from fedaudit.audit.attestation.seal import Statement, find_changed, require_digests
 from fedaudit.audit.case.digests import of_file, of_value
-from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl.recording.recorder import MANIFEST
@@ -49,14 +49,13 @@ def is_earlier(folder: Path) -> bool:
     return form < FORM
 
 
-def is_of_another_version(folder: Path) -> bool:
-    """Whether another version of fedaudit made a folder's verdict, by the folder's own word."""
-    run = RunDir(folder)
+def is_of_other_code(folder: Path) -> bool:
+    """Whether other code than is installed here made a folder's verdict, by the folder's own word."""
     try:
-        made = run.read_json(run.chain)["links"]["score"]["versions"]["fedaudit"]
-    except (KeyError, TypeError, UserError):
+        chain = read_chain(folder)
+    except UserError:
         return False
-    return bool(made != versions()["fedaudit"])
+    return "score" in chain.links and not is_of_this_code(chain)
 
 
 def read_earlier(folder: Path, statement: Statement | None) -> EarlierAudit:

@@ -222,12 +222,7 @@ def _telling_earlier(
 
     Raises UserError for options that are `given` and decide nothing about such a folder.
     """
-    from fedaudit.audit.attestation.earlier import (
-        describe_earlier,
-        is_earlier,
-        is_of_another_version,
-        read_earlier,
-    )
+    from fedaudit.audit.attestation.earlier import describe_earlier, is_earlier, is_of_other_code, read_earlier
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.reports.decision import Word
 
@@ -238,7 +233,7 @@ def _telling_earlier(
         except consent.UnconsentedError:
             raise
         except UserError as error:
-            if any(given.values()) or not is_of_another_version(folder):
+            if any(given.values()) or not is_of_other_code(folder):
                 raise
             why = error.sentence
         else:

@@ -15,7 +15,6 @@ from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
 from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
@@ -53,19 +52,24 @@ class EvidenceFolder:
         return [self._run.read_json(file) for file in files]
 
     @cached_property
+    def _said(self) -> dict[str, Checked]:
+        """What each check said, whether or not it is made here."""
+        return self._run.read(self.path / CHECKS, dict[str, Checked])
+
+    @cached_property
+    def unmade(self) -> list[str]:
+        """Checks that are made here and were not made of this run."""
+        return sorted(self._checks - self._said.keys())
+
+    @cached_property
     def checks(self) -> Checked:
-        """What all checks say. Raises UserError where one of them is not in the file."""
-        path = self.path / CHECKS
-        found = self._run.read(path, dict[str, Checked])
-        if other := sorted(found.keys() ^ self._checks):
-            raise UserError(
-                f"{path} is not of the checks that are made here: {other[0]} is on one side alone",
-                hint="`fedaudit run RUN --phase attack` makes it again",
-            )
+        """What all checks say, and which were not made."""
+        said = [self._said[name] for name in sorted(self._said)]
+        unmade = [f"Not made of this run: the check {name}. What it sees is not known." for name in self.unmade]
         return Checked(
-            results=[r for name in sorted(found) for r in found[name].results],
-            declared=[d for name in sorted(found) for d in found[name].declared],
-            constant=[k for name in sorted(found) for k in found[name].constant],
+            results=[r for one in said for r in one.results],
+            declared=[*(d for one in said for d in one.declared), *unmade],
+            constant=[k for one in said for k in one.constant],
         )
 
     @cached_property

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.case.digests import packages, timeless
+from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference, sha256
 from fedaudit.audit.case.schemas import Environment
@@ -83,11 +83,6 @@ def record_policy(policy: GradingPolicy, recorded: chain.Chain) -> PolicyRecord:
 def find_difference(theirs: AuditResult, derived: AuditResult) -> ConfigDifference | None:
     """The first fact in which an audit.json differs from what follows from its folder."""
     return difference(_list_facts(theirs), _list_facts(derived))
-
-
-def is_of_this_code(recorded: chain.Chain) -> bool:
-    """Whether the folder was scored by the packages that are installed here."""
-    return recorded.links["score"].packages == packages()
 
 
 def _list_facts(result: AuditResult) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from fedaudit.audit.phases.questions import ask_of_rules, read_attackers
 from fedaudit.audit.phases.result_file import (
     describe_run,
     find_difference,
-    is_of_this_code,
     read_policy,
     read_result,
     record_policy,
@@ -69,7 +68,7 @@ class Scoring:
             return derived
         raise UserError(
             f"{self._run.audit} does not follow from the evidence and the policy: {found.key} differs"
-            f"{'' if is_of_this_code(self._chain) else '; it was scored by other code than yours'}",
+            f"{'' if chain.is_of_this_code(self._chain) else '; it was scored by other code than yours'}",
             hint="do not decide from it; ask for the folder that the run left, or score it again: "
             f"`fedaudit run {self._run.path} --phase score`",
         )

@@ -7,7 +7,6 @@ ledger: it is asked here, so that what is absent or emptied is an error and neve
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.accounting.noise_records import record_kind
@@ -17,6 +16,7 @@ from fedaudit.audit.case.run_folder import difference
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
     ABSENCE,
+    CHECKS,
     MATRIX,
     NOISE_AUDITS,
     REPLAY,
@@ -38,17 +38,22 @@ def find_problems(
 
     `of_cells` names the files that the config's runs of other settings leave.
     """
-    yield from _check_presence(evidence.path, chosen.specs, of_cells)
+    yield from _check_presence(evidence, chosen.specs, of_cells)
     yield from _check_cells(evidence)
     yield from _check_attacks(evidence, chosen, lines)
 
 
-def _check_presence(folder: Path, attacks: Sequence[AttackSpec], of_cells: Sequence[str]) -> Iterator[str]:
+def _check_presence(
+    evidence: EvidenceFolder, attacks: Sequence[AttackSpec], of_cells: Sequence[str]
+) -> Iterator[str]:
+    folder = evidence.path
     wanted = [name_file(i, spec.label) for i, spec in enumerate(attacks)]
     if gone := [name for name in wanted if not (folder / name).is_file()]:
         left = len(wanted) - len(gone)
         yield f"{folder / gone[0]} is missing: {left} of {len(wanted)} attacks left evidence"
     wanted += of_cells
+    for name in evidence.unmade:
+        yield f"{folder / CHECKS} does not hold what the check {name} saw, and it is made here"
     optional = {MATRIX, ABSENCE}
     present = {p.name for p in folder.glob("*.json") if p.name[0].isdigit() or p.name in optional}
     for name in sorted(set(wanted) - present):

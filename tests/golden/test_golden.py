@@ -15,10 +15,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedaudit.attacks.counts.count_recovery import CountRecovery
-from fedaudit.audit.attestation import earlier
+from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review
+from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict import decision, findings, page, policy
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
@@ -143,25 +145,67 @@ def drop_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(review, "review", differ)
 
 
-LACKING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {"a setting": drop_setting, "a number": drop_number}
+def add_check(patch: pytest.MonkeyPatch) -> None:
+    list_names(patch, lambda names: [*names, "spelling"])
+
+
+def list_names(patch: pytest.MonkeyPatch, change: Callable[[list[str]], list[str]]) -> None:
+    """Other checks are made here."""
+    ours = catalog.names
+    patch.setattr(catalog, "names", lambda shelf: change(ours(shelf)) if shelf == "checks" else ours(shelf))
+
+
+LACKING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a setting": drop_setting,
+    "a number": drop_number,
+    "what a check saw": add_check,
+}
 
 
 @pytest.mark.parametrize("what", LACKING)
 @pytest.mark.parametrize(("command", "is_signed"), [("check", False), ("verify", False), ("key", True)])
-def test_a_version_that_lacks_something_says_why_and_what_the_other_judged(
+def test_code_that_lacks_something_says_why_and_what_the_other_judged(
     command: str, is_signed: bool, what: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the same version the same fault is an error: then nothing but the folder can have changed."""
+    """Of the same code the same fault is an error: then nothing but the folder can have changed."""
     LACKING[what](monkeypatch)
-    assert judge(folder, command).exit_code == 2
-    monkeypatch.setattr(earlier, "versions", lambda: {"fedaudit": "999"})
+    scored = json.loads((folder / "run/chain.json").read_text())["links"]["score"]["packages"]
+    with monkeypatch.context() as same:
+        same.setattr(chain, "packages", lambda: scored)
+        assert judge(folder, command).exit_code == 2
     done, (code, words) = judge(folder, command), GOLDEN[name]
     assert done.exit_code == (code if is_signed else 3), done.output
     assert done.stdout.lower().startswith(words), done.output
-    assert re.search(r"judged by fedaudit \S+, not derived again: .*(no such attack|another one)", done.stdout)
+    why = "no such attack|another one|check spelling"
+    assert re.search(rf"judged by fedaudit \S+, not derived again: .*({why})", done.stdout)
     changed = min((folder / "run").glob("artifacts/**/*.safetensors"))
     changed.write_bytes(changed.read_bytes().replace(b"0", b"1"))
     assert judge(folder, command).exit_code == 2
+
+
+def test_what_a_check_saw_that_is_made_no_more_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = json.loads((folder / "run/evidence/checks.json").read_text())
+    list_names(monkeypatch, lambda names: [n for n in names if n not in ("sample_counts", "traffic")])
+    done, kept = judge(folder, "check", "--format", "json"), EvidenceFolder(folder / "run").checks
+    assert done.exit_code == judge(folder, "check").exit_code in (1, 3), done.output
+    assert [f.id for f in kept.results] == [f["id"] for name in sorted(file) for f in file[name]["results"]]
+    assert {"sample_counts", "traffic"} <= file.keys() and "Not made" not in str(kept.declared)
+    assert "not derived again" not in done.output
+
+
+def test_a_folder_from_before_a_check_was_made_is_read_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = EvidenceFolder(folder / "run").checks
+    list_names(monkeypatch, lambda names: sorted({*names, "wording"} - {"texts"}))  # one has another name
+    after = EvidenceFolder(folder / "run").checks
+    assert after.results == before.results and after.constant == before.constant
+    assert after.declared == [
+        *before.declared,
+        "Not made of this run: the check wording. What it sees is not known.",
+    ]
+    done = fedaudit("run", folder / "run", "--phase", "report")
+    assert done.exit_code == 0, done.output
 
 
 # A folder of an earlier form

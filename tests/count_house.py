@@ -1,0 +1,133 @@
+"""How much there is of everything a reader has to learn: `python -m tests.count_house`.
+
+A function is used once where its name is read in one place of the product, whoever else reads it; a file that
+starts with `_` is imported from another room where a file outside its folder imports it.
+"""
+
+import ast
+import re
+import typing
+from collections import Counter
+
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from tests.test_house import FILES, MODULES, ROOT, circles, imports, siblings
+
+
+def lines(*folders: str) -> int:
+    return sum(len(p.read_text().splitlines()) for f in folders for p in (ROOT / f).rglob("*.py"))
+
+
+def files(room: str) -> int:
+    return len([p for p in (ROOT / room).glob("*.py") if p.name != "__init__.py"])
+
+
+def public(cls: type) -> int:
+    return len([name for name in dir(cls) if not name.startswith("_")])
+
+
+def private_imports() -> list[tuple[str, str]]:
+    """(importing module, `_file` of another room)."""
+    return sorted(
+        (module, target)
+        for module in MODULES
+        for target in imports(module)
+        if target in MODULES and MODULES[target].name.startswith("_") and MODULES[target].stem != "__init__"
+        if MODULES[target].parent != MODULES[module].parent
+    )
+
+
+def read_names(tree: ast.AST) -> Counter[str]:
+    """How often a tree reads each name, imports aside."""
+    found: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            found[node.attr] += 1
+    return found
+
+
+def used_once() -> list[tuple[str, str]]:
+    """(file, function) of module functions that one place of the product reads."""
+    trees = {path: ast.parse(path.read_text()) for path in FILES}
+    read: Counter[str] = Counter()
+    for tree in trees.values():
+        read += read_names(tree)
+    return [
+        (path.relative_to(ROOT).as_posix(), node.name)
+        for path, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and read[node.name] == 1
+    ]
+
+
+def models(kind: object) -> list[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    return [m for part in typing.get_args(kind) for m in models(part)]
+
+
+def frame_keys() -> set[str]:
+    """Keys of a config that are no plugin's."""
+    from fedaudit.audit.settings.config import RecordedConfig, SimulatedConfig
+
+    def walk(group: type[BaseModel], before: str) -> set[str]:
+        found = set()
+        for name, field in group.model_fields.items():
+            found.add(before + name)
+            for inner in models(field.annotation):
+                if inner.__name__ not in ("PluginSpec", "AttackSpec"):
+                    found |= walk(inner, f"{before}{name}.")
+        return found
+
+    return walk(SimulatedConfig, "") | walk(RecordedConfig, "")
+
+
+def options() -> dict[str, set[str]]:
+    """The options of each command, by its help."""
+    from fedaudit.audit.cli.main import app
+
+    def walk(words: tuple[str, ...]) -> dict[str, set[str]]:
+        text = CliRunner().invoke(app, [*words, "--help"]).stdout
+        inner = re.search(r"Commands:\n(.*)", text, re.DOTALL)
+        if inner is None:
+            own = text.split("Options:")[-1]
+            return {" ".join(words): set(re.findall(r"(?m)^\s+(?:-\w, )?(--[a-z-]+)", own)) - {"--help"}}
+        found = {}
+        more = re.search(r"Further commands: ([^;]+);", inner[1])
+        names = re.findall(r"(?m)^  (\w+) {2,}", inner[1]) + (re.findall(r"\w+", more[1]) if more else [])
+        for name in names:
+            found |= walk((*words, name))
+        return found
+
+    return walk(())
+
+
+def count_house() -> dict[str, object]:
+    from fedaudit.audit.case.recorded import RecordedCase
+    from fedaudit.audit.case.simulated import SimulatedCase
+    from fedaudit.fl.method import RoundMethod
+
+    found, score = options(), imports("fedaudit.audit.phases.score")
+    return {
+        "product / tests lines": f"{lines('fl', 'attacks', 'audit', 'reports'):,} / {lines('tests'):,}",
+        "verdict files": files("audit/verdict"),
+        "phases files": files("audit/phases"),
+        "imports of score.py": len(score),
+        "circles": sum(len(circles(pairs)) for pairs in siblings().values()),
+        "dir(RoundMethod)": public(RoundMethod),
+        "dir(SimulatedCase)": public(SimulatedCase),
+        "dir(RecordedCase)": public(RecordedCase),
+        "`_files` imported from other rooms": len(private_imports()),
+        "frame keys": len(frame_keys()),
+        "options": sum(map(len, found.values())),
+        "commands": len(found),
+        "module functions used once": len(used_once()),
+    }
+
+
+if __name__ == "__main__":
+    for row, number in count_house().items():
+        print(f"{row:40} {number}")
