@@ -56,7 +56,6 @@ docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site, whose not
 
 bench: $(INSTALLED)  ## speed, as ratios to a plain loop, other frameworks, the hardware's limit and dp-accounting; ATTACKS=1: and of attacks
 	$(RUN)/python -m benchmarks.speed.training
-	$(RUN)/python -m benchmarks.speed.training --clients 1000 --each 50
 	$(RUN)/python -m benchmarks.speed.aggregators
 	$(RUN)/python -m benchmarks.speed.noise_planner
 	$(if $(ATTACKS),$(RUN)/python -m benchmarks.speed.attacks)

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from benchmarks.speed.workload import Workload, workload
+from benchmarks.speed.workload import WORKLOADS, Workload, workload
 from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.execution.site import build_site
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["round", "large"], help="one of the two tables")
     options = parser.parse_args()
     if options.only != "large":
-        work = workload()
+        work = workload(WORKLOADS["small"])
         print(f"{CLIENTS} clients x {EACH} images, mlp, f = {ASSUMED}: processor s, median of {options.rounds}")
         print(f"{'':<20}{'round':>9}{'rule':>9}{'added to a round':>18}")
         base = in_a_round("mean", options.rounds, work)[1]

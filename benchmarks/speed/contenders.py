@@ -79,16 +79,17 @@ def peer(name: str, file: Path, python: Path | None = None, device: str = "cpu",
     return Contender(title, command if python.is_file() else (), target, tuned)
 
 
-def plain(file: Path, tuned: bool = True) -> Contender:
-    """The plain loop."""
-    title = "plain loop" + ("" if tuned else ", allocator as shipped")
-    return Contender(title, [sys.executable, "-m", "benchmarks.speed.peers.plain", str(file)], tuned=tuned)
+def plain(file: Path, *layout: str, tuned: bool = True) -> Contender:
+    """The plain loop; `layout` may be channels_last."""
+    title = ", ".join(["plain loop", *layout, *([] if tuned else ["allocator as shipped"])])
+    command = [sys.executable, "-m", "benchmarks.speed.peers.plain", str(file), *layout]
+    return Contender(title, command, tuned=tuned)
 
 
-def method(name: str, file: Path, workers: int) -> Contender:
-    """A method of ours."""
+def method(name: str, file: Path, workers: int, averages: bool) -> Contender:
+    """A method of ours; whether it averages models as the plain loop does."""
     command = [sys.executable, "-m", "benchmarks.speed.ours", str(file), name, str(workers)]
-    return Contender(f"ours, {name}", command, averages=name == "fedavg")
+    return Contender(f"ours, {name}", command, averages=averages)
 
 
 class Running:

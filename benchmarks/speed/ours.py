@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 
 from benchmarks.speed.peers.contract import Turns, read
-from benchmarks.speed.workload import CLASSES, LOCAL, SEED, network
+from benchmarks.speed.peers.networks import CLASSES
+from benchmarks.speed.workload import LOCAL, SEED, network
 from fedaudit import __version__
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Participation
@@ -56,7 +57,7 @@ def main() -> None:
         load("fedaudit.fl.methods", name, RoundMethod), LOCAL | {"local_epochs": work.epochs}, "method"
     )
     holdings = hold(path, streams)
-    site = partial(build_site, method, holdings, network, work.device)
+    site = partial(build_site, method, holdings, partial(network, work.name), work.device)
     stacked = work.device != "cpu"
     with Batched(site) if stacked else worker_kinds.start(int(workers), site) as pool:
         federation = Federation(

@@ -1,10 +1,9 @@
 """Speed of training, as ratios measured in one run: ours, a plain PyTorch loop, peers, and the hardware's limit.
 
-`make bench`, or `python -m benchmarks.speed.training --methods fedavg scaffold`. The workload is
-`benchmarks/speed/workload.py`: 50 clients of 1000 examples, 25 of them a round; with `--clients 1000 --each 50`
-as many examples a round in clients of one step. The figure is client-samples per second: forward, backward and
-step, wall clock of whole rounds without evaluation. Times alone mean nothing on a shared machine; the ratios
-do.
+`make bench`, or `python -m benchmarks.speed.training small resnet18 --methods fedavg scaffold`. The workloads are
+those of `benchmarks/speed/workload.py`: a small network in clients of 20 steps and of one, and real networks,
+which peers do not run. The figure is client-samples per second: forward, backward and step, wall clock of whole
+rounds without evaluation. Times alone mean nothing on a shared machine; the ratios do.
 
 Every contender is a process of its own that reads the same workload file (`benchmarks/speed/peers/`), because
 whatever else a process allocates changes how its allocator treats activations. All allocators are tuned as ours
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from benchmarks.speed import contenders, workload
 from benchmarks.speed.contenders import PEERS, Contender, Row
+from benchmarks.speed.peers import contract
 from benchmarks.speed.peers.contract import wait_for
 from fedaudit.fl.runtime import workers
 from fedaudit.fl.runtime.machine import choose_device, cores
@@ -35,8 +35,8 @@ from fedaudit.fl.runtime.machine import choose_device, cores
 SAME, SIMILAR = 0.002, 0.1
 
 
-def measure_limits(device: str, seconds: float = 1.0) -> dict[str, float]:
-    """Client-samples per second if all arithmetic ran like one large float32 kernel, on all processors or a GPU.
+def measure_limits(device: str, flop: float, seconds: float = 1.0) -> dict[str, float]:
+    """Client-samples of `flop` each per second if all ran like one large float32 kernel, on all cores or a GPU.
 
     A product `@` goes to MKL, which takes a slow path on some processors; convolutions go to oneDNN.
     """
@@ -56,14 +56,14 @@ def measure_limits(device: str, seconds: float = 1.0) -> dict[str, float]:
         end = time.perf_counter() + seconds
         with torch.inference_mode():
             while time.perf_counter() < end:
-                for name, (flop, run) in kernels.items():
+                for name, (work, run) in kernels.items():
                     began = time.perf_counter()
                     run()
                     wait_for(device)
-                    best[name] = max(best[name], flop / (time.perf_counter() - began))
+                    best[name] = max(best[name], work / (time.perf_counter() - began))
     finally:
         torch.set_num_threads(threads)
-    return {name: speed / workload.FLOP_PER_SAMPLE for name, speed in best.items()}
+    return {name: speed / flop for name, speed in best.items()}
 
 
 def describe_table(rows: Sequence[Row], ours: Row, plain: Row, limits: Sequence[dict[str, float]]) -> list[str]:
@@ -101,12 +101,16 @@ def name_device(device: str) -> str:
     return f"{cores()} cores" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {cores()} cores"
 
 
-def choose_contenders(options: argparse.Namespace, file: Path) -> list[Contender]:
+def choose_contenders(options: argparse.Namespace, size: workload.Size, file: Path) -> list[Contender]:
     """Ours, the plain loop and the peers of the command line."""
+    plain = contenders.plain(file)
+    if size.network != "small":
+        coloured = [contenders.plain(file, "channels_last")] if size.network != "lora" else []
+        return [contenders.method(size.method, file, options.workers, averages=True), plain, *coloured]
     pythons = {name: Path(path) for name, path in (one.split("=", 1) for one in options.python)}
     return [
-        *(contenders.method(name, file, options.workers) for name in options.methods),
-        contenders.plain(file),
+        *(contenders.method(name, file, options.workers, name == size.method) for name in options.methods),
+        plain,
         *(contenders.peer(name, file, pythons.get(name), options.device) for name in options.peers),
         *(
             contenders.plain(file, tuned=False)
@@ -117,40 +121,54 @@ def choose_contenders(options: argparse.Namespace, file: Path) -> list[Contender
     ]
 
 
+def compare(name: str, options: argparse.Namespace) -> None:
+    """Run the contenders of a workload and print its table."""
+    size, limits = workload.WORKLOADS[name], list[dict[str, float]]()
+    work = workload.workload(size)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "workload.npz"
+        workload.write(file, work, options.epochs, options.rounds, options.device)
+        title = work.name
+        del work
+        read = contract.read(str(file))
+        flop = workload.count_flops(read.network(), read.x[: read.batch_size])
+        del read
+        chosen = choose_contenders(options, size, file)
+        rows = contenders.race(
+            chosen,
+            [n * size.each * options.epochs for n in (size.clients, *[size.cohort] * options.rounds)],
+            lambda: limits.append(measure_limits(options.device, flop)),
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    print(f"{name}: {title}; {size.cohort} of {size.clients} clients of {size.each}; E = {options.epochs};")
+    print(
+        f"torch {torch.__version__}, {name_device(options.device)}; median of {options.rounds} rounds in turns;"
+    )
+    print("glibc's allocator is tuned for all but those named as shipped\n")
+    plain = next(row for row in rows if row.name == "plain loop")
+    print("\n".join(describe_table(rows, rows[0], plain, limits)), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.training", description=__doc__)
-    parser.add_argument("--methods", nargs="+", default=["fedavg", "scaffold", "rebafl"], help="first: 1")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(workload.WORKLOADS))
+    parser.add_argument(
+        "--methods", nargs="+", default=["fedavg", "scaffold", "rebafl"], help="of the small network; first: 1"
+    )
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--as-shipped", nargs="*", default=["plain", "pfl"], choices=["plain", *PEERS])
     parser.add_argument(
         "--python", nargs="*", default=[], metavar="PEER=PATH", help="another interpreter of a peer"
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds measured of each")
-    parser.add_argument("--clients", type=int, default=workload.CLIENTS)
-    parser.add_argument("--each", type=int, default=workload.EACH, help="examples a client")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--device", default="auto", type=choose_device, help="auto, cpu or cuda")
     parser.add_argument("--workers", type=int, default=workers.processes("auto", "cpu"))
     options = parser.parse_args()
-    work = workload.workload(options.clients, options.each)
-    limits: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "workload.npz"
-        workload.write(file, work, options.epochs, options.rounds, options.device)
-        name, cohort = work.name, workload.cohort(options.clients)
-        del work
-        rows = contenders.race(
-            choose_contenders(options, file),
-            [n * options.each * options.epochs for n in (options.clients, *[cohort] * options.rounds)],
-            lambda: limits.append(measure_limits(options.device)),
-            lambda line: print(line, file=sys.stderr, flush=True),
-        )
-    print(f"{name}; {cohort} of {options.clients} clients of {options.each} examples; E = {options.epochs};")
-    print(
-        f"torch {torch.__version__}, {name_device(options.device)}; median of {options.rounds} rounds in turns;"
-    )
-    print("glibc's allocator is tuned for all but those named as shipped\n")
-    print("\n".join(describe_table(rows, rows[0], rows[len(options.methods)], limits)))
+    if unknown := sorted({*options.workloads} - {*workload.WORKLOADS}):
+        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(workload.WORKLOADS)}")
+    for name in options.workloads or workload.WORKLOADS:
+        compare(name, options)
 
 
 if __name__ == "__main__":

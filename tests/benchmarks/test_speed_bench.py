@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.speed import contenders, ours, training, workload
 from benchmarks.speed.contenders import Contender, Row, race
-from benchmarks.speed.peers import contract
+from benchmarks.speed.peers import contract, networks
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families.drawn_batches import iterate_batches
@@ -30,7 +30,8 @@ def work() -> workload.Workload:
     data = Data(
         train=arrays, test=arrays.take(np.arange(1)), classes=tuple("0123456789"), mean=(0.3,), std=(0.2,)
     )
-    return workload.Workload(data, np.split(rng.permutation(600)[: CLIENTS * EACH], CLIENTS), "random images")
+    parts = np.split(rng.permutation(600)[: CLIENTS * EACH], CLIENTS)
+    return workload.Workload(data, parts, "random images", workload.Size("small", CLIENTS, CLIENTS // 2, EACH))
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,25 @@ def test_the_network_of_peers_is_ours(file: Path) -> None:
     torch.testing.assert_close(read.network()(read.x[:7]), own(read.x[:7]))
 
 
+@pytest.mark.parametrize("name", ["resnet18", "vit", "lora"])
+def test_a_real_network_of_the_plain_loop_computes_what_ours_does(name: str, tmp_path: Path) -> None:
+    size = workload.WORKLOADS[name]._replace(clients=2, cohort=2, each=10)
+    workload.write(tmp_path / "workload.npz", workload.workload(size), epochs=1, rounds=1)
+    read = contract.read(str(tmp_path / "workload.npz"))
+    own = workload.network(name)
+    own.load_state_dict(read.start)
+    with torch.no_grad():
+        torch.testing.assert_close(read.network()(read.x[:3]), own(read.x[:3]))
+
+
+def test_a_step_of_the_small_network_has_the_products_that_were_counted_by_hand() -> None:
+    # forward 1,116,416 multiply-adds; backward twice that, less the first layer's input gradient
+    net = networks.Small()
+    assert workload.count_flops(net, torch.rand(2, 1, 28, 28)) == 2 * (3 * 1_116_416 - 230_400)
+
+
 def test_ours_and_the_plain_loop_have_the_same_loss_after_the_first_round(file: Path) -> None:
-    runs = [contenders.method("fedavg", file, 0), contenders.plain(file)]
+    runs = [contenders.method("fedavg", file, 0, averages=True), contenders.plain(file)]
     mine, plain = race(runs, [CLIENTS * EACH, *[CLIENTS * EACH // 2] * ROUNDS])
     assert mine.reason == plain.reason == "" and len(mine.speeds) == len(plain.speeds) == ROUNDS
     assert mine.losses[0] == pytest.approx(plain.losses[0], rel=1e-4)

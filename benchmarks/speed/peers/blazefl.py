@@ -14,7 +14,8 @@ from blazefl.contrib import (
 )
 from blazefl.core import deserialize_model, serialize_model
 
-from benchmarks.speed.peers.contract import Network, Turns, Workload, cores, read
+from benchmarks.speed.peers.contract import Turns, Workload, cores, read
+from benchmarks.speed.peers.networks import Small
 
 
 class Selector:
@@ -23,7 +24,7 @@ class Selector:
     def __init__(self, work: Workload) -> None:
         self._work = work
 
-    def select_model(self, model_name: str) -> Network:
+    def select_model(self, model_name: str) -> torch.nn.Module:
         return self._work.network().cpu()  # BlazeFL moves it
 
 
@@ -39,7 +40,7 @@ class Trainer(FedAvgThreadPoolClientTrainer):
     def worker(
         self, cid: int, device: str, payload: FedAvgDownlinkPackage, stop_event: threading.Event
     ) -> FedAvgUplinkPackage:
-        model = Network().to(device)
+        model = Small().to(device)
         deserialize_model(model, payload.model_parameters)
         self._work.train(model, cid)
         return FedAvgUplinkPackage(cid, serialize_model(model), self._work.each)

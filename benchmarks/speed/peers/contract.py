@@ -20,24 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, max_pool2d, relu
+from torch.nn.functional import cross_entropy
+
+from benchmarks.speed.peers.networks import NETWORKS
 
 EVALUATED = 2000  # examples that a loss is of
-
-
-class Network(nn.Module):
-    """The network `cnn_w` as users of torch write it, with its names, and pooled first as ours is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 5)
-        self.fc, self.head = nn.Linear(512, 128), nn.Linear(128, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = relu(max_pool2d(self.conv1(x), 2))
-        x = relu(max_pool2d(self.conv2(x), 2))
-        logits: Tensor = self.head(relu(self.fc(x.flatten(1))))
-        return logits
 
 
 @dataclass(frozen=True)
@@ -51,6 +38,7 @@ class Workload:
     cohorts: list[list[int]]  # of each round; everybody takes part in the first
     settings: Mapping[str, float]  # epochs, batch_size, lr, weight_decay
     start: Mapping[str, Tensor]
+    name: str  # of the network
 
     @property
     def clients(self) -> int:
@@ -73,9 +61,9 @@ class Workload:
         x, y = self.examples(client)
         return zip(torch.split(x, self.batch_size), torch.split(y, self.batch_size), strict=True)
 
-    def network(self) -> Network:
+    def network(self) -> nn.Module:
         """The network with the weights that everybody starts from."""
-        model = Network().to(self.device)
+        model = NETWORKS[self.name]().to(self.device)
         model.load_state_dict(self.start)
         return model
 
@@ -105,19 +93,22 @@ class Workload:
 def read(path: str) -> Workload:
     """What a workload file holds, with images as the network takes them."""
     with np.load(path) as file:
-        device = str(file["device"])
-        held = {name: torch.from_numpy(file[name]) for name in file.files if name != "device"}
+        device, name = str(file["device"]), str(file["network"])
+        held = {name: torch.from_numpy(file[name]) for name in {*file.files} - {"device", "network"}}
     order = held["order"]  # [clients, each]: rows in the order of their batches
     rows = (order + order.shape[1] * torch.arange(len(order))[:, None]).flatten()
-    prefix = "start/"
+    prefix, x = "start/", held["x"]
+    if x.is_floating_point():
+        x = (x - held["mean"]) / held["std"]
     return Workload(
-        x=((held["x"] - held["mean"]) / held["std"])[rows].to(device),
+        x=x[rows].to(device),
         y=held["y"][rows].to(device),
         each=order.shape[1],
         device=device,
         cohorts=[list(range(len(order))), *held["cohorts"].tolist()],
         settings={name: float(held[name]) for name in ("epochs", "batch_size", "lr", "weight_decay")},
         start={name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)},
+        name=name,
     )
 
 

@@ -13,7 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.speed.peers.contract import Network, Turns, Workload, cores, read
+from benchmarks.speed.peers.contract import Turns, Workload, cores, read
+from benchmarks.speed.peers.networks import Small
 
 client_app, server_app = ClientApp(), ServerApp()
 
@@ -27,7 +28,7 @@ def workload() -> Workload:
 
 @client_app.train()  # type: ignore[untyped-decorator]
 def train(message: Message, context: Context) -> Message:
-    work, model, client = workload(), Network(), int(context.node_config["partition-id"])
+    work, model, client = workload(), Small(), int(context.node_config["partition-id"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     work.train(model.to(work.device), client)
     metrics = MetricRecord({"num-examples": work.each, "client": client})
@@ -68,7 +69,7 @@ class Rounds(FedAvg):
             self._nodes = {int(r.content["metrics"]["client"]): r.metadata.src_node_id for r in replies}
         arrays, metrics = super().aggregate_train(server_round, replies)
         assert arrays is not None
-        model = Network()
+        model = Small()
         model.load_state_dict(arrays.to_torch_state_dict())
         self._turns.end(model)
         return arrays, metrics

@@ -1,7 +1,12 @@
-"""FedAvg as most research code writes it: one process with all threads, deepcopy, averages of state_dict."""
+"""FedAvg as most research code writes it: one process with all threads, deepcopy, averages of state_dict.
+
+`FILE channels_last`: images and convolutions in that layout.
+"""
 
 import copy
 import sys
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,6 +17,9 @@ def main() -> None:
     work = read(sys.argv[1])
     turns, model = Turns(work), work.network()
     torch.set_num_threads(cores())
+    if sys.argv[2:] == ["channels_last"]:
+        layout: Any = {"memory_format": torch.channels_last}
+        model, work = model.to(**layout), replace(work, x=work.x.contiguous(**layout))
     turns.ready(
         torch.__version__,
         f"1 process of {torch.get_num_threads()} threads"
