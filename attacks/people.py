@@ -94,6 +94,8 @@ class PeopleCount:
     # might name one of them
     unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
+    # people tested who would be hit by chance, as the values of each say; None: held-out people alone say so
+    by_chance: float | None = None
     is_alike: bool = True  # whether these differ from those tested by nothing but that nobody trained on them
     groups: tuple[GroupCount, ...] = ()
     controls: tuple[Share, ...] = ()  # clients' people, scored against clients that are played without them
@@ -112,3 +114,5 @@ class PeopleCount:
         for client, count in self.unclaimed.items():
             if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
                 raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
+        if self.by_chance is not None and not self.by_chance >= 0:
+            raise ValueError(f"{self.by_chance:g} people cannot be hit by chance")
