@@ -50,8 +50,8 @@ def test_rows_of_three_bits_are_luck_and_so_are_twelve_columns_that_are_one_bit(
     three = rng.integers(0, 2, (640, 3))
     people = count(make_world(three), np.unique(three, axis=0))
     assert len(people.hit[0]) == 8 and bound_people(people, alpha=ALPHA).at_least == 0
-    rare = np.repeat(rng.random((640, 1)) < 0.05, 12, axis=1)  # by themselves twelve columns of 4 bits
-    people = count(make_world(rare), np.ones((1, 12)))
+    rare = (rng.random((640, 1)) < 0.05) * (1.0 + np.arange(12))  # by themselves twelve columns of 4 bits
+    people = count(make_world(rare), 1.0 + np.arange(12)[None])
     assert len(people.hit[0]) == 1 and people.by_chance is not None and people.by_chance > 1
     assert bound_people(people, alpha=ALPHA).at_least == 0
 
