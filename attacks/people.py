@@ -94,8 +94,8 @@ class PeopleCount:
     # might name one of them
     unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
-    # people tested who would be hit by chance, as the values of each say; None: held-out people alone say so
-    by_chance: float | None = None
+    told: int = 0  # of those hit, people whose own values leave hardly a chance that luck did it
+    by_chance: float = 0.0  # people of such values whom luck would hit, of all that are held
     is_alike: bool = True  # whether these differ from those tested by nothing but that nobody trained on them
     groups: tuple[GroupCount, ...] = ()
     controls: tuple[Share, ...] = ()  # clients' people, scored against clients that are played without them
@@ -114,5 +114,5 @@ class PeopleCount:
         for client, count in self.unclaimed.items():
             if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
                 raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
-        if self.by_chance is not None and not self.by_chance >= 0:
-            raise ValueError(f"{self.by_chance:g} people cannot be hit by chance")
+        if not 0 <= self.told <= sum(self.held.values()) or not self.by_chance >= 0:
+            raise ValueError(f"{self.told} people hit whatever luck does, and {self.by_chance:g} by it, cannot be")

@@ -34,6 +34,7 @@ from fedaudit.fl.threats.threat import Harm
 
 Rows = NDArray[np.float64]
 NEAR = 1e-3  # of a column's deviation: sums in single precision have few digits left for one person
+RARE = 1_000  # to one against a row that is told by its values
 HELD_OUT = 500  # people of a client's negative control, at most
 MIDDLE = "the public's median"
 MOST_COMPARED = 200  # claims of a client that are looked through for them
@@ -96,7 +97,7 @@ class RowRecovery(Attack):
             hit = np.unique(match_rows(claimed, own, public))
             counted.test(client, people, people[hit[hit >= 0]])
             others = np.concatenate([public, _rows(held.images.x)])
-            counted.expect(count_by_chance(claimed, own, public, others, is_alike=held.is_alike))
+            counted.tell(*tell_rows(claimed, own, hit, public, others, is_alike=held.is_alike))
             lucky = {*match_rows(claimed, _rows(held.images.x), public).tolist()}
             for i, mark in enumerate(fingerprints(held.images.x)):
                 counted.luck(float(i in lucky), 1, mark, [client])
@@ -141,23 +142,25 @@ def match_rows(claimed: Rows, rows: Rows, public: Rows) -> NDArray[np.int64]:
     return _match(claimed, rows, public)[0]
 
 
-def count_by_chance(claimed: Rows, rows: Rows, public: Rows, others: Rows, *, is_alike: bool) -> float:
-    """How many of the rows [n, F] claims [k, F] equal by chance, beside other people's rows [m, F].
+def tell_rows(
+    claimed: Rows, rows: Rows, hit: NDArray[np.int64], public: Rows, others: Rows, *, is_alike: bool
+) -> tuple[int, float]:
+    """How many rows are hit, and by chance would be, of rows [n, F] that chance makes a claim [k, F] once in RARE.
 
     By the bits of each row's columns (raw_rows.py), less APART: they are counted column by column; and of a row
-    that some of the others have as well by their share. Where the others are not like the sender's people, the
-    sender's other rows may make a value common, too.
+    that some of the others [m, F] have as well by their share. Where the others are not like the sender's people,
+    the sender's other rows may make a value common, too. Others are left out: of them held-out people say enough.
     """
     if not len(claimed) or not len(rows):
-        return 0.0
-    many, beside = len(rows), [others] if is_alike else [others, None]
+        return 0, 0.0
+    beside = [others] if is_alike else [others, None]
     bits = np.min([RowFinder(rows, public, held, near=NEAR).weigh_rows() for held in beside], axis=0)
-    rows = rows[: len(bits)]
     near = NEAR * find_spread(public)
-    same = np.array([_are_same(others, row, near).sum() for row in rows])
+    same = np.array([_are_same(others, row, near).sum() for row in rows[: len(bits)]])
     bits = np.where(same > 0, np.minimum(bits, np.log2((1 + len(others)) / np.maximum(same, 1))), bits)
-    tried = len(claimed) * len(list_readings(rows, public))
-    return float(np.minimum(1, tried * np.exp2(APART - bits)).sum()) * many / len(rows)
+    chance = len(claimed) * len(list_readings(rows, public)) * np.exp2(APART - bits)
+    rare = np.flatnonzero(chance <= 1 / RARE)
+    return len(np.intersect1d(rare, hit)), float(chance[rare].sum())
 
 
 def read_claims(claimed: Rows, rows: Rows, public: Rows) -> Rows:

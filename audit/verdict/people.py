@@ -194,7 +194,7 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     tested = {client: len(people.tested.get(client, ())) for client in held}
     hits = sum(len(rows) for rows in people.hit.values())
     total, drawn = sum(held.values()), sum(tested.values())
-    told = _bound_by_values(people, hits, drawn, alpha / 2)
+    told = _bound_by_values(people, total, alpha / 2)
     if not people.is_alike:
         return PeopleBound(at_least=told, at_most=None, people=total, tested=drawn, hits=hits, reason=UNLIKE)
     baselines = list_baselines(people.luck, people.controls)
@@ -229,11 +229,11 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     return replace(bounded, held_out=held_out if held_out and held_out > people.luck.trials else None)
 
 
-def _bound_by_values(people: PeopleCount, hits: int, tested: int, alpha: float) -> int:
-    """The hits less those that the values of rows leave to chance, wrong with a chance of `alpha`."""
-    if not people.by_chance or not hits:
-        return 0 if people.by_chance is None else hits
-    return max(0, hits - int(binom_ppf(1 - alpha, tested, min(1.0, people.by_chance / tested))))
+def _bound_by_values(people: PeopleCount, total: int, alpha: float) -> int:
+    """Those told by their values less whom luck hits of such, wrong with a chance of `alpha`."""
+    if not people.told or not people.by_chance:
+        return people.told
+    return max(0, people.told - int(binom_ppf(1 - alpha, total, min(1.0, people.by_chance / total))))
 
 
 def _bound_group(group: GroupCount, everybody: Sequence[Share], alpha: float) -> GroupBound:

@@ -40,7 +40,7 @@ def test_one_row_of_ten_columns_is_beyond_luck_though_held_out_people_are_too_fe
     world = Clinics(name, (40, 40))
     people = count(world, world.rows(0)[:1])
     assert bound_people(people, alpha=ALPHA).at_least == 1
-    assert bound_people(replace(people, by_chance=None), alpha=ALPHA).at_least == 0
+    assert bound_people(replace(people, told=0), alpha=ALPHA).at_least == 0
     nobody = count(world, world.rows(1))
     assert not any(nobody.hit.values()) and bound_people(nobody, alpha=ALPHA).at_least == 0
 
@@ -52,8 +52,16 @@ def test_rows_of_three_bits_are_luck_and_so_are_twelve_columns_that_are_one_bit(
     assert len(people.hit[0]) == 8 and bound_people(people, alpha=ALPHA).at_least == 0
     rare = (rng.random((640, 1)) < 0.05) * (1.0 + np.arange(12))  # by themselves twelve columns of 4 bits
     people = count(make_world(rare), 1.0 + np.arange(12)[None])
-    assert len(people.hit[0]) == 1 and people.by_chance is not None and people.by_chance > 1
+    assert len(people.hit[0]) == 1
     assert bound_people(people, alpha=ALPHA).at_least == 0
+
+
+def test_rows_that_many_share_do_not_hide_one_that_nobody_does() -> None:
+    world = Clinics("diabetes", (40, 40))
+    world.x = world.x.copy()
+    world.x[world.parts[0][20:]] = world.x[world.parts[1][20:]] = world.auxiliary.x[:100] = 0
+    people = count(world, np.stack([world.rows(0)[0], np.zeros(10)]))
+    assert len(people.hit[0]) == 2 and bound_people(people, alpha=ALPHA).at_least == 1
 
 
 class Strange(Clinics):
