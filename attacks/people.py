@@ -115,4 +115,4 @@ class PeopleCount:
             if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
                 raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
         if not 0 <= self.told <= sum(self.held.values()) or not self.by_chance >= 0:
-            raise ValueError(f"{self.told} people hit whatever luck does, and {self.by_chance:g} by it, cannot be")
+            raise ValueError(f"{self.told} people hit beyond luck, and {self.by_chance:g} by it, cannot be")

@@ -145,7 +145,7 @@ def match_rows(claimed: Rows, rows: Rows, public: Rows) -> NDArray[np.int64]:
 def tell_rows(
     claimed: Rows, rows: Rows, hit: NDArray[np.int64], public: Rows, others: Rows, *, is_alike: bool
 ) -> tuple[int, float]:
-    """How many rows are hit, and by chance would be, of rows [n, F] that chance makes a claim [k, F] once in RARE.
+    """How many are hit, and by chance would be, of rows [n, F] that equal a claim [k, F] once in RARE by chance.
 
     By the bits of each row's columns (raw_rows.py), less APART: they are counted column by column; and of a row
     that some of the others [m, F] have as well by their share. Where the others are not like the sender's people,
