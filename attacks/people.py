@@ -94,6 +94,8 @@ class PeopleCount:
     # might name one of them
     unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
+    told: int = 0  # of those hit, people whose own values leave hardly a chance that luck did it
+    by_chance: float = 0.0  # people of such values whom luck would hit, of all that are held
     is_alike: bool = True  # whether these differ from those tested by nothing but that nobody trained on them
     groups: tuple[GroupCount, ...] = ()
     controls: tuple[Share, ...] = ()  # clients' people, scored against clients that are played without them
@@ -112,3 +114,5 @@ class PeopleCount:
         for client, count in self.unclaimed.items():
             if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
                 raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
+        if not 0 <= self.told <= sum(self.held.values()) or not self.by_chance >= 0:
+            raise ValueError(f"{self.told} people hit beyond luck, and {self.by_chance:g} by it, cannot be")

@@ -39,6 +39,8 @@ class CountedPeople:
     _unclaimed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _least: dict[int, int] = field(default_factory=dict)
     _luck: Share = field(default_factory=Share)
+    _told: int = 0
+    _by_chance: float = 0.0
     _lucky: dict[tuple[Hashable, tuple[int, ...]], Share] = field(default_factory=dict)
     _planted: dict[int, Share] = field(default_factory=dict)
 
@@ -77,6 +79,11 @@ class CountedPeople:
             key = person, tuple(sorted(clients))
             self._lucky[key] = self._lucky.get(key, Share()) + new
 
+    def tell(self, told: int, by_chance: float) -> None:
+        """Of a client's people whose values leave luck hardly a chance: so many are hit, and would be by it."""
+        self._told += told
+        self._by_chance += by_chance
+
     def plant(self, client: int, hits: float, trials: int) -> None:
         """So many people planted through a client's code and the run's protections were hit."""
         self._planted[client] = self._planted.get(client, Share()) + Share(hits=hits, trials=trials)
@@ -110,6 +117,8 @@ class CountedPeople:
                 k: len(rows - self._hit[k]) for k, rows in sorted(self._unclaimed.items()) if k not in strange
             },
             luck=self._luck + self._join(lucky),
+            told=self._told,
+            by_chance=self._by_chance,
             is_alike=is_alike,
             groups=() if self.harm in OF_GROUPS else count_groups(tested, hit, lucky, truth),
             planted=dict(sorted(self._planted.items())),

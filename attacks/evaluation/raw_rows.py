@@ -44,6 +44,7 @@ HALF = 2e-3  # the same of two-byte numbers
 WHOLE = 0.999  # between a number and what whole numbers make of it, rounded or cut off
 DIGITS = 16.0  # bits
 GRID = 1000  # a multiple of one in so many is a number that others have as well
+FEWEST_SCALED = 3  # rows by which columns are scaled: of two, whosever, it makes -1 and 1, or 0 and 1
 FEWEST = 2  # columns of a row that is looked for
 MOST_ROWS = 2_000  # of a sender that are looked for
 MOST_PAIRS = 2_000_000  # of numbers and rows that are compared for one reading
@@ -85,7 +86,7 @@ def list_readings(rows: Values, public: Values | None) -> list[Reading]:
     nothing, one = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     found = [Reading("as they are", nothing, one)]
     for whose, given in (("the sender's", rows), ("the public's", public)):
-        if given is None or len(given) < 2:
+        if given is None or len(given) < FEWEST_SCALED:
             continue
         given = np.where(np.isnan(given).all(axis=0), 0.0, given)
         low, high, mean = (np.asarray(f(given, axis=0)) for f in (np.nanmin, np.nanmax, np.nanmean))
@@ -117,6 +118,7 @@ class RowFinder:
     held: NDArray[Any] | None = None
     windows: int = 0  # that are read in all, where this is a part of it
     spans: Sequence[slice] = ()  # numbers of each column, where one may be several, as a category is; () one each
+    near: float = EXACT  # of a column's deviation, within which numbers agree
 
     def find(self, arrays: Sequence[NDArray[Any]]) -> dict[int, float]:
         """Which rows stand among these arrays, of any type and shape, and the bits by which each is told."""
@@ -137,14 +139,18 @@ class RowFinder:
             return Limits(0.0, 0.0, 0)
         windows = max(self.windows, count_windows(arrays, width))
         needed = count_needed(windows, n, len(self._readings))
-        grade = self._grade(0, np.dtype(np.float64))
-        each_row = np.arange(n)
-        bits, _ = _score(grade.written.ravel(), grade, self._parts, each_row, width * each_row, 1)
-        bits = bits - self._find_alike(grade, self._readings[0].factor, each_row)
+        bits = self.weigh_rows()
         together, each = needed - np.log2(n), float(np.median(bits) - self._choices[-1] - np.log2(n) - APART)
         several = max(TOGETHER, int(np.ceil(together / each))) if each > 0 else 0
         alone = float((bits >= needed).mean())
         return Limits(needed, alone, 1 if alone == 1 else several if several <= n else 0)
+
+    def weigh_rows(self) -> Values:
+        """[n] bits by which each row would be told from chance, if it stood there by itself."""
+        n, width = self._rows.shape
+        grade, each_row = self._grade(0, np.dtype(np.float64)), np.arange(n)
+        bits, _ = _score(grade.written.ravel(), grade, self._parts, each_row, width * each_row, 1)
+        return bits - self._find_alike(grade, self._readings[0].factor, each_row)
 
     @cached_property
     def _rows(self) -> Values:
@@ -204,7 +210,7 @@ class RowFinder:
         x, factor = self._rows, reading.factor
         written = (x - reading.offset) / factor
         if dtype.kind == "f":
-            near = (HALF if dtype.itemsize == 2 else EXACT) * self._spread / np.abs(factor)
+            near = (HALF if dtype.itemsize == 2 else self.near) * self._spread / np.abs(factor)
             reach = np.maximum(near, np.finfo(dtype).eps * np.abs(written))
         else:
             reach = np.full(x.shape, WHOLE)

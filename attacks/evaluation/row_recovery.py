@@ -4,6 +4,9 @@ A claimed row is right where it equals a row of that client in every column, in 
 are scaled (raw_rows.py). Blind adversaries claim as many public rows, each once, and the public's median; the
 negative control holds the same claims against people who were held out.
 
+Luck is what claims hit of held-out people. These are too few to say of one row of many columns that luck did not
+find it, so what chance would hit is counted by the bits of each row's columns as well.
+
 The report shows a client's rows beside what was claimed of them, column by column, in raw units.
 
 Claim: row float64 [k, F], client [k]; read int64 [c], the clients whose messages were read, whether or not a row
@@ -21,7 +24,7 @@ from fedaudit.attacks.attack import Attack, Claim, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evaluation.raw_rows import list_readings
+from fedaudit.attacks.evaluation.raw_rows import APART, RowFinder, list_readings
 from fedaudit.attacks.evidence import Evidence, RowExhibit, RowPair, TextExhibit
 from fedaudit.attacks.modality import table
 from fedaudit.attacks.people import PeopleCount
@@ -31,6 +34,7 @@ from fedaudit.fl.threats.threat import Harm
 
 Rows = NDArray[np.float64]
 NEAR = 1e-3  # of a column's deviation: sums in single precision have few digits left for one person
+RARE = 1_000  # to one against a row that is told by its values
 HELD_OUT = 500  # people of a client's negative control, at most
 MIDDLE = "the public's median"
 MOST_COMPARED = 200  # claims of a client that are looked through for them
@@ -89,11 +93,13 @@ class RowRecovery(Attack):
         public = np.asarray(truth.auxiliary.x, np.float64)
         for client in claim["read"].tolist():
             claimed, people = claim["row"][claim["client"] == client], truth.client_rows(client)
-            hit = np.unique(match_rows(claimed, _rows(truth.client_examples(client).x), public))
+            own, held = _rows(truth.client_examples(client).x), truth.unseen({client})
+            hit = np.unique(match_rows(claimed, own, public))
             counted.test(client, people, people[hit[hit >= 0]])
-            held = truth.unseen({client}).images
-            lucky = {*match_rows(claimed, _rows(held.x), public).tolist()}
-            for i, mark in enumerate(fingerprints(held.x)):
+            others = np.concatenate([public, _rows(held.images.x)])
+            counted.tell(*tell_rows(claimed, own, hit, public, others, is_alike=held.is_alike))
+            lucky = {*match_rows(claimed, _rows(held.images.x), public).tolist()}
+            for i, mark in enumerate(fingerprints(held.images.x)):
                 counted.luck(float(i in lucky), 1, mark, [client])
         return counted.people(truth)
 
@@ -136,6 +142,27 @@ def match_rows(claimed: Rows, rows: Rows, public: Rows) -> NDArray[np.int64]:
     return _match(claimed, rows, public)[0]
 
 
+def tell_rows(
+    claimed: Rows, rows: Rows, hit: NDArray[np.int64], public: Rows, others: Rows, *, is_alike: bool
+) -> tuple[int, float]:
+    """How many are hit, and by chance would be, of rows [n, F] that equal a claim [k, F] once in RARE by chance.
+
+    By the bits of each row's columns (raw_rows.py), less APART: they are counted column by column; and of a row
+    that some of the others [m, F] have as well by their share. Where the others are not like the sender's people,
+    the sender's other rows may make a value common, too. Others are left out: of them held-out people say enough.
+    """
+    if not len(claimed) or not len(rows):
+        return 0, 0.0
+    beside = [others] if is_alike else [others, None]
+    bits = np.min([RowFinder(rows, public, held, near=NEAR).weigh_rows() for held in beside], axis=0)
+    near = NEAR * find_spread(public)
+    same = np.array([_are_same(others, row, near).sum() for row in rows[: len(bits)]])
+    bits = np.where(same > 0, np.minimum(bits, np.log2((1 + len(others)) / np.maximum(same, 1))), bits)
+    chance = len(claimed) * len(list_readings(rows, public)) * np.exp2(APART - bits)
+    rare = np.flatnonzero(chance <= 1 / RARE)
+    return len(np.intersect1d(rare, hit)), float(chance[rare].sum())
+
+
 def read_claims(claimed: Rows, rows: Rows, public: Rows) -> Rows:
     """[k, F] claims in raw units, where they equal a row in some scaling; the others as they are."""
     return _match(claimed, rows, public)[1]
@@ -149,11 +176,16 @@ def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], 
     for reading in list_readings(rows, public):
         given = claimed * reading.factor + reading.offset
         for i in np.flatnonzero(found < 0):
-            same = (np.abs(rows - given[i]) <= near) | (np.isnan(rows) & np.isnan(given[i]))
-            equal = np.flatnonzero(same.all(axis=1))
+            equal = np.flatnonzero(_are_same(rows, given[i], near))
             if len(equal):
                 found[i], read[i] = equal[0], given[i]
     return found, read
+
+
+def _are_same(rows: Rows, row: Rows, near: Rows) -> NDArray[np.bool_]:
+    """[n] which of the rows equal this one [F], where missing ones are missing."""
+    same = (np.abs(rows - row) <= near) | (np.isnan(rows) & np.isnan(row))
+    return np.asarray(same.all(axis=1))
 
 
 def find_middle(public: Rows) -> Rows:

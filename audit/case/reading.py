@@ -67,16 +67,14 @@ def _require_plain(path: str, info: os.stat_result) -> None:
         raise UserError(f"{path} has {info.st_size:,} bytes, and at most {most:,} are read", hint=HINT)
 
 
-def parse(data: bytes, form: type[T], where: str, *, is_whole: bool = False) -> T:
-    """JSON in this form, nothing converted. Raises UserError that says where it is not.
+def parse(data: bytes, form: type[T], where: str) -> T:
+    """JSON in this form, nothing converted; a field that has a default may be missing, as in what an older version wrote.
 
-    With `is_whole` its writer leaves no field out, whatever defaults the form has.
+    Raises UserError that says where it is not.
     """
     try:
-        plain, reader = parse_json(data), _build_reader(cast(Hashable, form))
-        found: T = reader.validate_json(data, strict=True)
-        if is_whole and (lacking := _find_lacking(plain, reader.dump_python(found, mode="json", warnings=False))):
-            raise ValueError(f"{lacking} is not there, and is always written")
+        parse_json(data)  # which refuses what pydantic's reader takes
+        found: T = _build_reader(cast(Hashable, form)).validate_json(data, strict=True)
         return found
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -90,22 +88,6 @@ def parse(data: bytes, form: type[T], where: str, *, is_whole: bool = False) -> 
 @cache
 def _build_reader(form: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast(Any, form))  # made once: it compiles the form
-
-
-def _find_lacking(plain: Any, whole: Any, key: str = "") -> str:
-    """The first field that a value has in its form and lacks as it is written; empty where there is none."""
-    if isinstance(whole, dict) and isinstance(plain, dict):
-        for name, value in whole.items():
-            at = f"{key}.{name}" if key else str(name)
-            if name not in plain:
-                return at
-            if found := _find_lacking(plain[name], value, at):
-                return found
-    elif isinstance(whole, list) and isinstance(plain, list):
-        for i, (left, right) in enumerate(zip(plain, whole, strict=False)):
-            if found := _find_lacking(left, right, f"{key}[{i}]"):
-                return found
-    return ""
 
 
 def plain_json(data: bytes, where: str) -> Any:

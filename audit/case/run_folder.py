@@ -152,7 +152,7 @@ class RunDir:
 
     def read(self, path: Path, form: type[T]) -> T:
         """A JSON file of the folder in its form (audit/case/schemas.py); raises UserError as `read_json`."""
-        return parse(self._read_bytes(path), form, str(path), is_whole=True)
+        return parse(self._read_bytes(path), form, str(path))
 
     def history(self) -> list[dict[str, Any]]:
         """metrics.jsonl: a dictionary a measured round; raises UserError naming a bad line."""

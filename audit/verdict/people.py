@@ -187,16 +187,18 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
     which every claim names somebody counts whole: nobody tried to claim more of it. `alpha` is that of the lower
     limits, half of it for everybody and half shared by the groups; `tolerable` is the share of people that the
     policy tolerates; `more` is counted for it. Where held-out people are of another distribution, members may
-    score higher whatever was learnt of them, and nothing is known either way.
+    score higher whatever was learnt of them, and nothing is known either way. Where the values of each row say
+    how likely a claim is right by chance, that counts as well: held-out people are too few to say so of one row.
     """
     held = {client: count for client, count in people.held.items() if count}
     tested = {client: len(people.tested.get(client, ())) for client in held}
     hits = sum(len(rows) for rows in people.hit.values())
     total, drawn = sum(held.values()), sum(tested.values())
+    told = _bound_by_values(people, total, alpha / 2)
     if not people.is_alike:
-        return PeopleBound(at_least=0, at_most=None, people=total, tested=drawn, hits=hits, reason=UNLIKE)
+        return PeopleBound(at_least=told, at_most=None, people=total, tested=drawn, hits=hits, reason=UNLIKE)
     baselines = list_baselines(people.luck, people.controls)
-    at_least = min(bound_below(hits, drawn, b, alpha / 2) for b in baselines)
+    at_least = max(told, min(bound_below(hits, drawn, b, alpha / 2) for b in baselines))
     groups = tuple(_bound_group(g, baselines, alpha / (2 * len(people.groups))) for g in people.groups)
     bare = PeopleBound(at_least=at_least, at_most=None, people=total, tested=drawn, hits=hits, groups=groups)
     if not drawn:
@@ -225,6 +227,13 @@ def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None =
         return replace(bounded, more=more)
     held_out = count_needed_held_out(total, rate, allowed) if drawn == total else None
     return replace(bounded, held_out=held_out if held_out and held_out > people.luck.trials else None)
+
+
+def _bound_by_values(people: PeopleCount, total: int, alpha: float) -> int:
+    """Those told by their values less whom luck hits of such, wrong with a chance of `alpha`."""
+    if not people.told or not people.by_chance:
+        return people.told
+    return max(0, people.told - int(binom_ppf(1 - alpha, total, min(1.0, people.by_chance / total))))
 
 
 def _bound_group(group: GroupCount, everybody: Sequence[Share], alpha: float) -> GroupBound:
