@@ -68,7 +68,7 @@ def _require_plain(path: str, info: os.stat_result) -> None:
 
 
 def parse(data: bytes, form: type[T], where: str) -> T:
-    """JSON in this form, nothing converted; a field that has a default may be missing, as in what an older version wrote.
+    """JSON in this form, nothing converted. A field that has a default may be missing: an older version had none.
 
     Raises UserError that says where it is not.
     """
