@@ -54,7 +54,7 @@ def finish_audit(asked: Asked) -> None:
     # a folder that nobody but this command wrote needs no review
     result = review(folder, settings).result if was_there else read_result(folder.path)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
-    for line in last_words(result, folder.path, reports[0] if reports else folder.audit):
+    for line in last_words(result, folder.path, reports[0] if reports else folder.audit, trust=asked.trust):
         say(line)
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun takes any code but 0 for a crash of its job
         raise typer.Exit

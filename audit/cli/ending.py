@@ -59,8 +59,8 @@ def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 2].rstrip()} …"
 
 
-def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
-    """The summary, where the report is, and the command that tells more of the worst."""
+def last_words(result: AuditResult, folder: Path, report: Path, *, trust: bool = False) -> Iterator[str]:
+    """The summary, where the report is, and the command that tells more of the worst, under the same `trust`."""
     yield from summarise(result)
     for f in (f for f in result.findings if f.outcome is Outcome.FAILED):
         yield f"failed: {f.id}: {f.reason}"
@@ -70,7 +70,8 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
     exposed = [c for c in result.cells if c.required and c.is_exposed and not c.accepted]
     yield f"report: {report}"
     worst = next(iter((*exposed, *bad, *rest)), None)
-    yield name_next("explain", worst.id, "--run", folder) if worst else name_next("check", folder)
+    words = ("explain", worst.id, "--run", folder) if worst else ("check", folder)
+    yield name_next(*words, *(["--trust-plugins"] if trust else []))
 
 
 def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:

@@ -85,6 +85,8 @@ def test_the_last_words_are_page_1_and_the_next_command(tmp_path: Path) -> None:
     )
     audited.findings = [f for f in audited.findings if f.severity is Severity.NONE]
     assert f"next: fedaudit check {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
+    trusted = list(last_words(audited, tmp_path, tmp_path, trust=True))[-1]
+    assert trusted == f"next: fedaudit check {tmp_path} --trust-plugins"
 
 
 def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
