@@ -15,19 +15,19 @@ from typer.testing import CliRunner
 from tests.test_house import FILES, MODULES, ROOT, circles, imports, siblings
 
 
-def lines(*folders: str) -> int:
+def count_lines(*folders: str) -> int:
     return sum(len(p.read_text().splitlines()) for f in folders for p in (ROOT / f).rglob("*.py"))
 
 
-def files(room: str) -> int:
+def count_files(room: str) -> int:
     return len([p for p in (ROOT / room).glob("*.py") if p.name != "__init__.py"])
 
 
-def public(cls: type) -> int:
+def count_public(cls: type) -> int:
     return len([name for name in dir(cls) if not name.startswith("_")])
 
 
-def private_imports() -> list[tuple[str, str]]:
+def list_private_imports() -> list[tuple[str, str]]:
     """(importing module, `_file` of another room)."""
     return sorted(
         (module, target)
@@ -49,7 +49,7 @@ def read_names(tree: ast.AST) -> Counter[str]:
     return found
 
 
-def used_once() -> list[tuple[str, str]]:
+def list_used_once() -> list[tuple[str, str]]:
     """(file, function) of module functions that one place of the product reads."""
     trees = {path: ast.parse(path.read_text()) for path in FILES}
     read: Counter[str] = Counter()
@@ -63,13 +63,13 @@ def used_once() -> list[tuple[str, str]]:
     ]
 
 
-def models(kind: object) -> list[type[BaseModel]]:
+def list_models(kind: object) -> list[type[BaseModel]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
-    return [m for part in typing.get_args(kind) for m in models(part)]
+    return [m for part in typing.get_args(kind) for m in list_models(part)]
 
 
-def frame_keys() -> set[str]:
+def list_frame_keys() -> set[str]:
     """Keys of a config that are no plugin's."""
     from fedaudit.audit.settings.config import RecordedConfig, SimulatedConfig
 
@@ -77,7 +77,7 @@ def frame_keys() -> set[str]:
         found = set()
         for name, field in group.model_fields.items():
             found.add(before + name)
-            for inner in models(field.annotation):
+            for inner in list_models(field.annotation):
                 if inner.__name__ not in ("PluginSpec", "AttackSpec"):
                     found |= walk(inner, f"{before}{name}.")
         return found
@@ -85,7 +85,7 @@ def frame_keys() -> set[str]:
     return walk(SimulatedConfig, "") | walk(RecordedConfig, "")
 
 
-def options() -> dict[str, set[str]]:
+def list_options() -> dict[str, set[str]]:
     """The options of each command, by its help."""
     from fedaudit.audit.cli.main import app
 
@@ -110,21 +110,22 @@ def count_house() -> dict[str, object]:
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.fl.method import RoundMethod
 
-    found, score = options(), imports("fedaudit.audit.phases.score")
+    found, score = list_options(), imports("fedaudit.audit.phases.score")
     return {
-        "product / tests lines": f"{lines('fl', 'attacks', 'audit', 'reports'):,} / {lines('tests'):,}",
-        "verdict files": files("audit/verdict"),
-        "phases files": files("audit/phases"),
+        "product lines": f"{count_lines('fl', 'attacks', 'audit', 'reports'):,}",
+        "tests lines": f"{count_lines('tests'):,}",
+        "verdict files": count_files("audit/verdict"),
+        "phases files": count_files("audit/phases"),
         "imports of score.py": len(score),
         "circles": sum(len(circles(pairs)) for pairs in siblings().values()),
-        "dir(RoundMethod)": public(RoundMethod),
-        "dir(SimulatedCase)": public(SimulatedCase),
-        "dir(RecordedCase)": public(RecordedCase),
-        "`_files` imported from other rooms": len(private_imports()),
-        "frame keys": len(frame_keys()),
+        "dir(RoundMethod)": count_public(RoundMethod),
+        "dir(SimulatedCase)": count_public(SimulatedCase),
+        "dir(RecordedCase)": count_public(RecordedCase),
+        "`_files` imported from other rooms": len(list_private_imports()),
+        "frame keys": len(list_frame_keys()),
         "options": sum(map(len, found.values())),
         "commands": len(found),
-        "module functions used once": len(used_once()),
+        "module functions used once": len(list_used_once()),
     }
 
 

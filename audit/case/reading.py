@@ -73,7 +73,7 @@ def parse(data: bytes, form: type[T], where: str) -> T:
     Raises UserError that says where it is not.
     """
     try:
-        parse_json(data)  # which refuses what pydantic's reader takes
+        parse_json(data)  # refuses keys given twice and other things that pydantic's reader takes
         found: T = _build_reader(cast(Hashable, form)).validate_json(data, strict=True)
         return found
     except ValidationError as error:

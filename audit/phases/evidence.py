@@ -52,19 +52,19 @@ class EvidenceFolder:
         return [self._run.read_json(file) for file in files]
 
     @cached_property
-    def _said(self) -> dict[str, Checked]:
+    def _by_check(self) -> dict[str, Checked]:
         """What each check said, whether or not it is made here."""
         return self._run.read(self.path / CHECKS, dict[str, Checked])
 
     @cached_property
     def unmade(self) -> list[str]:
         """Checks that are made here and were not made of this run."""
-        return sorted(self._checks - self._said.keys())
+        return sorted(self._checks - self._by_check.keys())
 
     @cached_property
     def checks(self) -> Checked:
         """What all checks say, and which were not made."""
-        said = [self._said[name] for name in sorted(self._said)]
+        said = [one for _, one in sorted(self._by_check.items())]
         unmade = [f"Not made of this run: the check {name}. What it sees is not known." for name in self.unmade]
         return Checked(
             results=[r for one in said for r in one.results],
