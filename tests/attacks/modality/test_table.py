@@ -56,6 +56,8 @@ def test_a_value_that_is_missing_is_right_where_it_is_missing() -> None:
 def test_the_middle_of_public_rows_is_a_row_that_can_be() -> None:
     public = np.array([[20.0, 0, 2], [40, 1, 4], [40, 1, NAN], [60, NAN, 12]])
     assert find_middle(public, COLUMNS).tolist() == [40, 1, 4]
+    wards = np.array([[20.0, 0, 2], [40, 0, 4], [50, 1, 4], [60, 2, 12]])  # a median of wards is between two
+    assert find_middle(wards, COLUMNS).tolist() == [45, 0, 4]
     absent = np.where([False, True, False], NAN, public)
     assert np.isnan(find_middle(absent, COLUMNS)).tolist() == [False, True, False]
 
