@@ -24,7 +24,7 @@ class Taxon(Record):
 
 
 class SealRecord(Record):
-    """Who signed what, when and by which bar; audit.json has none, the reports that `fedaudit tools seal` renders
+    """Who signed what, when and by which bar; audit.json has none, the reports that `fedaudit check --sign` renders
     have.
     """
 

@@ -96,19 +96,7 @@ def plan(
 
 
 # Each adds its commands; `--help` lists them in this order.
-_MODULES = (
-    "bring",
-    "review",
-    "read",
-    "search",
-    "privacy",
-    "tools",
-    "seal",
-    "shred",
-    "annex",
-    "guard",
-    "mechanism",
-)
+_MODULES = ("bring", "review", "read", "search", "privacy", "tools", "shred", "annex", "guard", "mechanism")
 for _module in _MODULES:
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
 for _group in (dp, tools):
