@@ -24,7 +24,7 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
 
 if TYPE_CHECKING:  # it loads torch
-    from fedaudit.fl.tasks._task import Task
+    from fedaudit.fl.runtime.task import Task
 
 T = TypeVar("T")
 Floats = NDArray[np.floating[Any]]

@@ -32,7 +32,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
-from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.runtime.task import Task, choose_task, load_task
 from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.tables import Chart, Row, Table, describe_evidence, make_json, make_page, write_file

@@ -15,7 +15,7 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error

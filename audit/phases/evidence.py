@@ -12,7 +12,7 @@ from fedaudit.audit.accounting.budget import SpentBudget
 from fedaudit.audit.accounting.status import BoundCheck
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
-from fedaudit.audit.checks._check import Checked
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.runtime.strict_json import parse_json

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.case import Split
-from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.importing.doubts import explain_other_training, explain_unknown_owners
+from fedaudit.audit.observer.check import ConstantKind
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import EvidenceFolder

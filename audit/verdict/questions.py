@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from fedaudit.audit.checks._check import ENOUGH
+from fedaudit.audit.observer.check import ENOUGH
 from fedaudit.audit.observer.reach import Reach, Rounds
 from fedaudit.audit.verdict.people import PeopleBound, bound_people, count_allowed_in_group, share_alpha
 from fedaudit.audit.verdict.policy import Demands

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedaudit.attacks.attack import Card
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.checks._check import ConstantKind
+from fedaudit.audit.observer.check import ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.policy import Panel, load_policy
 from fedaudit.audit.verdict.taxonomy import list_aims

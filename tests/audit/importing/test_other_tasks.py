@@ -23,7 +23,7 @@ from fedaudit.fl.models.fcn import FCN
 from fedaudit.fl.models.mlp import MLP
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 from tests.audit.importing.inboxes import record_truth, write_message
 
 CLIENTS, EACH = 3, 40

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
-from fedaudit.audit.checks._check import ENOUGH, ConstantKind
+from fedaudit.audit.observer.check import ENOUGH, ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, observed_rounds, read_traffic
 from fedaudit.audit.verdict.questions import answer_questions, list_questions
 from fedaudit.audit.verdict.scene import Answers, Attempt, describe_rounds, is_about
