@@ -42,8 +42,8 @@ Size = Literal[
 class Effort:
     """About how long an attack takes: seconds of one core at the sizes of DIGITS, growing with each size named.
 
-    A stored model (audit/phases/efforts.py), not a measurement of the machine at hand: the same config plans the
-    same attacks everywhere. An attack that states none has the default.
+    A stored model (audit/planning/efforts.py), not a measurement of the machine at hand: the same config plans
+    the same attacks everywhere. An attack that states none has the default.
     """
 
     seconds: float = 30.0
