@@ -309,7 +309,7 @@ def _explain_no_gain(row: Alternative, base: Alternative, exposed: Mapping[str, 
     if _is_better(row.word, base.word):
         return ""
     if not exposed:
-        return "No gain is shown: the audited run exposes nobody."
+        return "No gain is shown: the word is no better, and the audited run exposes no person."
     if row.at_most is None:
         return (
             "No gain is shown: nothing limits how many people could still be hit where the audited "
