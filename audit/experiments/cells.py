@@ -174,7 +174,7 @@ def _share_out(cells: Sequence[RunCell]) -> "Call | None":
     """Ask the other ranks of a torchrun job, if this is one."""
     if (workers := cells[0].config.workers) != "torchrun":
         return None
-    from fedaudit.audit.phases.shares import share_out
+    from fedaudit.audit.planning.shares import share_out
 
     what = [
         {
