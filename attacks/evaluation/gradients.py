@@ -156,10 +156,10 @@ def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int6
 class Imitation:
     """The attacker's copy of a client: what gradient given images would have led to."""
 
-    def __init__(self, update: Update, knowledge: Knowledge) -> None:
-
+    def __init__(self, update: Update, knowledge: Knowledge, module: "nn.Module | None" = None) -> None:
+        """`module`: what runs the update's first weights, where that is not given images as clients hold them."""
         self.update = update
-        self.module: nn.Module = knowledge.granted_architecture(update.start).module()
+        self.module: nn.Module = module or knowledge.granted_architecture(update.start).module()
         self.device, self.shared = find_device(self.module), find_shared_names(self.module)
         # parameters of the module, and what they are called in uploads
         self.keys = {
@@ -186,6 +186,19 @@ class Imitation:
         queried = [used[n] for n in self.names]
         found = torch.autograd.grad(loss, queried, create_graph=True, allow_unused=True)
         return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]
+
+    def gradients(self, x: "Tensor", y: "Tensor") -> "list[Tensor]":
+        """The same of several batches [k, B, ...] with the same labels; [k, ...] of each parameter."""
+        from torch.func import functional_call, grad, vmap
+        from torch.nn.functional import cross_entropy
+
+        def measure_loss(moved: "dict[str, Tensor]", one: "Tensor") -> "Tensor":
+            given = self.shared.spread({**self.weights, **moved})
+            return cross_entropy(functional_call(self.module, given, (one,), tie_weights=False), y)
+
+        moved = {n: self.weights[n] for n in self.names}
+        found = vmap(grad(measure_loss), in_dims=(None, 0))(moved, x)
+        return [found[n] for n in self.names]
 
     def descent(self, x: "Tensor", y: "Tensor", steps: int) -> "list[Tensor]":
         """The mean gradient that an upload after `steps` steps over these images would show."""
