@@ -297,7 +297,7 @@ def test_the_action_ends_with_the_verdict_of_real_runs(tmp_path: Path) -> None:
         (tmp_path / f"{name}.pub").write_bytes(
             key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         )
-    call("tools", "seal", "clean", "--key", "mine.pem")
+    call("check", "clean", "--sign", "mine.pem")
     (tmp_path / "need.yaml").write_text("attacks: [class_list]\n")
     strict = (ROOT / "audit/policy/default.yaml").read_text().replace("not_ready: high", "not_ready: medium")
     (tmp_path / "strict.yaml").write_text(strict)

@@ -19,8 +19,8 @@ def annex(
 ) -> None:
     """Write what the report of a run withholds into a page of its own."""
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.phases.annex import render_annex
-    from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.cli.load import load_config
+    from fedaudit.audit.phases.report import render_annex
     from fedaudit.audit.phases.score import Scoring
     from fedaudit.fl.runtime import durable
 

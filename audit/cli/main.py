@@ -84,9 +84,9 @@ def plan(
     trust: Trust = False,
 ) -> None:
     """Say what a run will attack, what not, and how long it takes."""
+    from fedaudit.audit.cli.load import load_config
     from fedaudit.audit.cli.plan_lines import write_short, write_whole
     from fedaudit.audit.cli.plans import plan_audit
-    from fedaudit.audit.phases.load import load_config
 
     made = plan_audit(load_config(config, data, trust_plugins=trust))
     for line in write_whole(made) if every else write_short(made):
@@ -96,19 +96,7 @@ def plan(
 
 
 # Each adds its commands; `--help` lists them in this order.
-_MODULES = (
-    "bring",
-    "review",
-    "read",
-    "search",
-    "privacy",
-    "tools",
-    "seal",
-    "shred",
-    "annex",
-    "guard",
-    "mechanism",
-)
+_MODULES = ("bring", "review", "read", "search", "privacy", "tools", "shred", "annex", "guard", "mechanism")
 for _module in _MODULES:
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
 for _group in (dp, tools):

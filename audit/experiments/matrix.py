@@ -13,7 +13,7 @@ from typing import Any
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.experiments.cells import Failure, RunCell, Simulate, list_cells, list_not_run, run_all
+from fedaudit.audit.experiments.cells import BROKEN, Failure, RunCell, Simulate, list_cells, list_not_run, run_all
 from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.robustness.family import plan_family
@@ -105,7 +105,7 @@ def run_matrix(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simu
         todo = plan_family(ended, ran)
         if not todo and not is_led:
             todo, uncompared = plan_leaders(ended, ran)
-            failures += [Failure(name=n, code=1, sentence=why) for n, why in uncompared.items()]
+            failures += [Failure(name=n, code=BROKEN, sentence=why) for n, why in uncompared.items()]
             is_led = True
         if not todo and matrix.breakdown:
             todo = plan_bisection(plan, matrix, made, ran)

@@ -13,8 +13,8 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.robustness.measures import DOING_NOTHING
 from fedaudit.audit.robustness.plan import CONTROLS
 from fedaudit.audit.verdict.findings import bound_excess
+from fedaudit.audit.verdict.people import SLACK, rate
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.severity import SLACK, rate
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import Absence, Difference

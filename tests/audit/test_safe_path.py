@@ -62,7 +62,7 @@ COMMANDS = [
         "run config.yaml --phase simulate --out new",
         "tools annex . new.html",
         "tools shred .",
-        "tools seal . --key ../key.pem",
+        "check . --sign ../key.pem",
         "tools list methods",
         f"tools trust {'0' * 64}",
         "tools doctor",

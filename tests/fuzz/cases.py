@@ -35,7 +35,7 @@ record: {rounds: all}
 attacks: [example_numbers]
 noise_audit: {play: false}
 """
-GROUPS = {"budget": ("dp",), "seal": ("tools",), "shred": ("tools",)}
+GROUPS = {"budget": ("dp",), "shred": ("tools",)}
 PHASES = ("simulate", "attack", "account", "score", "report")
 COMMANDS = (
     *("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate"),
@@ -292,7 +292,7 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
     elif name == "shred":
         arguments = [name, "target", "--yes"]
     elif name == "seal":
-        arguments = [name, "target", "--key", str(_bases() / "terms" / "sealer.pem")]
+        arguments = ["check", "target", "--sign", str(_bases() / "terms" / "sealer.pem")]
     elif name == "sealed":
         arguments = ["verify", "target", "--key", str(_bases() / "terms" / "sealer.pub.pem")]
 

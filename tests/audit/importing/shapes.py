@@ -22,16 +22,16 @@ from torch import Tensor, nn
 import fedaudit as fa
 from fedaudit.audit.case.networks import build, build_foreign
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.fl.model import Net, initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 from fedaudit.reports.result import AuditResult
 from tests.audit.importing.inboxes import record_truth, write_message, write_truth
 

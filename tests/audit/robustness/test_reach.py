@@ -88,3 +88,28 @@ def test_a_matrix_tries_the_clients_that_a_draw_left_out_and_says_so(tmp_path: P
 def test_a_matrix_whose_rules_treat_clients_alike_tries_nobody_else(tmp_path: Path) -> None:
     found = run(tmp_path, "median").matrix
     assert found is not None and not [c for c in found.cells if c.adversary.endswith(LED)]
+
+
+class Rows(Third):
+    """Rows: gives every upload in place of one change."""
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        return Combined(change=rows.double(), kept=dict.fromkeys(clients, 1.0))
+
+
+class Bare(Third):
+    """Bare: returns the change alone."""
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        return rows.double().mean(0)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"), [("Rows", "makes numbers of shape"), ("Bare", "must return Combined, got")]
+)
+def test_a_rule_that_breaks_its_contract_has_failed_and_does_not_pass_for_one_that_does_not_apply(
+    tmp_path: Path, rule: str, says: str
+) -> None:
+    found = run(tmp_path, f"{HERE}:{rule}").matrix
+    assert found is not None and found.not_run
+    assert all(n.failed and says in n.reason and "\n" not in n.reason for n in found.not_run)

@@ -14,7 +14,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.experiments.matrix import replay_round
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
+from fedaudit.audit.phases.import_ import ImportSources, state_inbox
 from fedaudit.audit.robustness.matrix_findings import list_matrix_findings
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round

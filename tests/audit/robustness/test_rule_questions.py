@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.phases.questions import DeclaredAttackers
+from fedaudit.audit.planning.questions import DeclaredAttackers
 from fedaudit.audit.robustness.measures import DOING_NOTHING
 from fedaudit.audit.robustness.plan import IDLE
 from fedaudit.audit.robustness.rule_questions import (
