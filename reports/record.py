@@ -24,8 +24,8 @@ class Taxon(Record):
 
 
 class SealRecord(Record):
-    """Who signed what, when and by which bar; audit.json has none, the reports that `fedaudit check --sign` renders
-    have.
+    """Who signed what, when and by which bar; audit.json has none, the reports that
+    `fedaudit check --sign` renders have.
     """
 
     signer: str  # SHA-256 of the public key
