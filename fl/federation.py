@@ -29,9 +29,9 @@ from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
-from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.compromise import Compromise, Tampering
 from fedaudit.fl.threats.rehearsal import Job, Rehearsal, Server
 from fedaudit.fl.training.evaluation import Evaluator

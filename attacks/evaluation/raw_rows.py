@@ -31,6 +31,7 @@ import scipy
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.laid_out import Flat, count_windows, lay_out
+from fedaudit.attacks.modality.table import find_spread
 
 Values = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -167,8 +168,7 @@ class RowFinder:
     @cached_property
     def _spread(self) -> Values:
         given = self._rows if self._public is None or len(self._public) < 2 else self._public
-        spread = np.nanstd(np.where(np.isnan(given).all(axis=0), 0.0, given), axis=0)
-        return np.where(spread > 0, spread, 1.0)
+        return find_spread(given)
 
     @cached_property
     def _beside(self) -> Values:

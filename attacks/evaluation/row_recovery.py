@@ -1,7 +1,7 @@
 """Row recovery: rows of a table that follow from what a client sent, beside blind adversaries.
 
 A claimed row is right where it equals a row of that client in every column, in any of the ways in which columns
-are scaled (raw_rows.py). Blind adversaries claim as many public rows, each once, and the public's median; the
+are scaled (raw_rows.py). Blind adversaries claim as many public rows and the public's middle row (table.py); the
 negative control holds the same claims against people who were held out.
 
 Luck is what claims hit of held-out people. These are too few to say of one row of many columns that luck did not
@@ -10,17 +10,18 @@ find it, so what chance would hit is counted by the bits of each row's columns a
 The report shows a client's rows beside what was claimed of them, column by column, in raw units.
 
 Claim: row float64 [k, F], client [k]; read int64 [c], the clients whose messages were read, whether or not a row
-follows from them; columns, objects [1]: what numbers of a row stand for, or None.
+follows from them; columns, objects [1]: what numbers of a row stand for.
 """
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Claim, Truth
+from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
@@ -29,14 +30,13 @@ from fedaudit.attacks.evidence import Evidence, RowExhibit, RowPair, TextExhibit
 from fedaudit.attacks.modality import table
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.fl.data.columns import Column, Columns
+from fedaudit.fl.data.columns import Rows
 from fedaudit.fl.threats.threat import Harm
 
-Rows = NDArray[np.float64]
 NEAR = 1e-3  # of a column's deviation: sums in single precision have few digits left for one person
 RARE = 1_000  # to one against a row that is told by its values
 HELD_OUT = 500  # people of a client's negative control, at most
-MIDDLE = "the public's median"
+PUBLIC, MIDDLE = "public rows", "the public's middle row"
 MOST_COMPARED = 200  # claims of a client that are looked through for them
 
 
@@ -51,30 +51,30 @@ class RowRecovery(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         right, planted, negative, random, median, lucky = (list[bool]() for _ in range(6))
-        once: dict[str, list[bool]] = {"public rows": [], MIDDLE: []}
+        once: dict[str, list[bool]] = {PUBLIC: [], MIDDLE: []}
         clients = list[int]()
-        public = np.asarray(truth.auxiliary.x, np.float64)
+        public = _rows(truth.auxiliary.x)
+        middle = table.find_middle(public, claim["columns"][0])[None]
         for client in claim["read"].tolist():
             claimed, own = claim["row"][claim["client"] == client], _rows(truth.client_examples(client).x)
             held = _rows(truth.unseen({client}).images.x)[: min(HELD_OUT, len(own))]
-            drawn = public[rng.permutation(len(public))[: max(1, len(claimed))]]
-            middle = find_middle(public)[None]
+            drawn = table.draw_rows(public, max(1, len(claimed)), rng)
             guessed = (match_rows(drawn, own, public) >= 0).tolist()
             is_middle, is_lucky = (bool((match_rows(middle, some, public) >= 0).all()) for some in (own, held))
             k = len(claimed)
             right += (match_rows(claimed, own, public) >= 0).tolist()
             negative += (match_rows(claimed, held, public) >= 0).tolist()
-            random += (guessed + [False] * k)[:k]
+            random += guessed[:k]
             median += [is_middle] * k
             lucky += [is_lucky] * k
             clients += [client] * k
             if len(own) > 1:
                 planted.append(bool((match_rows(self.plant(own, claim, rng), own, public) == 0).any()))
-                once["public rows"].append(guessed[0])
+                once[PUBLIC].append(guessed[0])
                 once[MIDDLE].append(is_middle)
         groups, found = np.array(clients), list[Evidence]()
         if right:
-            blind = {"public rows": np.array(random), MIDDLE: np.array(median)}
+            blind = {PUBLIC: np.array(random), MIDDLE: np.array(median)}
             found.append(Judge().judge_hits("exact_row", np.array(right), blind, groups=groups))
             judge = Judge(control="negative", note="the same rows against held-out people's")
             by_middle = {MIDDLE: np.array(lucky)}
@@ -90,7 +90,7 @@ class RowRecovery(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Everybody of the clients whose messages were read; hit is whose row was claimed."""
         counted = CountedPeople("equal to a row that follows from what was sent", Harm.RECONSTRUCTION)
-        public = np.asarray(truth.auxiliary.x, np.float64)
+        public = _rows(truth.auxiliary.x)
         for client in claim["read"].tolist():
             claimed, people = claim["row"][claim["client"] == client], truth.client_rows(client)
             own, held = _rows(truth.client_examples(client).x), truth.unseen({client})
@@ -105,9 +105,8 @@ class RowRecovery(Attack):
 
     def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit | RowExhibit]:
         """Of all rows that claims were matched to the nearest, the one in the middle and the farthest."""
-        public, shown = np.asarray(truth.auxiliary.x, np.float64), list[tuple[float, str, RowPair]]()
-        columns = claim["columns"][0] or name_columns(public)
-        others = list[float]()
+        public, shown = _rows(truth.auxiliary.x), list[tuple[float, str, RowPair]]()
+        columns, others, rng = claim["columns"][0], list[float](), np.random.default_rng(0)
         for client in np.unique(claim["client"]).tolist():
             claimed = claim["row"][claim["client"] == client][:MOST_COMPARED]
             own = _rows(truth.client_examples(client).x)
@@ -116,7 +115,7 @@ class RowRecovery(Attack):
             for i in np.flatnonzero(found.claim >= 0).tolist():
                 pair = table.write_pair(f"client {client}", own[i], claimed[found.claim[i]], columns)
                 shown.append((float(found.distance[i]), pair.name, pair))
-            blind = table.compare_rows(public[: len(claimed)], own, columns)
+            blind = table.compare_rows(table.draw_rows(public, len(claimed), rng), own, columns)
             others += blind.distance[blind.claim >= 0].tolist()
         if not shown:
             return []
@@ -130,11 +129,6 @@ class RowRecovery(Attack):
             f"out in the same way, are off by {np.mean(others):.3g} over all columns"
         )
         return [RowExhibit(title=self.card.title, caption=caption, pairs=pairs)]
-
-
-def name_columns(public: Rows) -> Columns:
-    """Columns that nobody described, by their numbers, with ranges of public rows."""
-    return Columns(columns=tuple(Column(name=f"column {i + 1}") for i in range(public.shape[1]))).learn(public)
 
 
 def match_rows(claimed: Rows, rows: Rows, public: Rows) -> NDArray[np.int64]:
@@ -155,7 +149,7 @@ def tell_rows(
         return 0, 0.0
     beside = [others] if is_alike else [others, None]
     bits = np.min([RowFinder(rows, public, held, near=NEAR).weigh_rows() for held in beside], axis=0)
-    near = NEAR * find_spread(public)
+    near = NEAR * table.find_spread(public)
     same = np.array([_are_same(others, row, near).sum() for row in rows[: len(bits)]])
     bits = np.where(same > 0, np.minimum(bits, np.log2((1 + len(others)) / np.maximum(same, 1))), bits)
     chance = len(claimed) * len(list_readings(rows, public)) * np.exp2(APART - bits)
@@ -172,7 +166,7 @@ def _match(claimed: Rows, rows: Rows, public: Rows) -> tuple[NDArray[np.int64], 
     found, read = np.full(len(claimed), -1), claimed.copy()
     if not len(rows):
         return found, read
-    near = NEAR * find_spread(public)
+    near = NEAR * table.find_spread(public)
     for reading in list_readings(rows, public):
         given = claimed * reading.factor + reading.offset
         for i in np.flatnonzero(found < 0):
@@ -188,15 +182,16 @@ def _are_same(rows: Rows, row: Rows, near: Rows) -> NDArray[np.bool_]:
     return np.asarray(same.all(axis=1))
 
 
-def find_middle(public: Rows) -> Rows:
-    """[F] the median of each column, of rows in which it is not missing; NaN where it is in all."""
-    return np.asarray(np.nanmedian(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0))
-
-
-def find_spread(public: Rows) -> Rows:
-    """[F] the deviation of each column, 1 where it has none."""
-    spread = np.nanstd(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0)
-    return np.where(spread > 0, spread, 1.0)
+def claim_rows(found: Mapping[int, Rows], knowledge: Knowledge) -> Claim:
+    """The claim of rows [k, F] of each client whose messages were read, also where it has none."""
+    columns = np.empty(1, object)
+    columns[0] = table.read_columns(knowledge)
+    return {
+        "columns": columns,
+        "read": np.array([*found], np.int64),
+        "client": np.repeat(np.array([*found], np.int64), [len(some) for some in found.values()]),
+        "row": np.concatenate([np.zeros((0, knowledge.shape[0])), *found.values()]),
+    }
 
 
 def _rows(x: NDArray[Any]) -> Rows:

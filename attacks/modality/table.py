@@ -10,10 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evidence import RowPair
-from fedaudit.fl.data.columns import Columns, Rows
+from fedaudit.fl.data.columns import Column, Columns, Rows
 
 EXACT = 1e-5  # deviations within which numbers without a step are the same
+
+
+def read_columns(knowledge: Knowledge) -> Columns:
+    """What numbers of a row stand for, as somebody said; else columns by number, in public rows' ranges."""
+    if knowledge.columns is not None:
+        return knowledge.columns
+    public = np.asarray(knowledge.granted_auxiliary.x, np.float64)
+    return Columns(columns=tuple(Column(name=f"column {i + 1}") for i in range(public.shape[1]))).learn(public)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +70,32 @@ def compare_rows(claims: Rows, truth: Rows, columns: Columns) -> RowLikeness:
     return RowLikeness(distance=distance, right=right, claim=given)
 
 
-def claim_middle(public: Rows, number: int, columns: Columns) -> Rows:
-    """[number, F] the same row each time: the median of public numbers, the commonest public category."""
+def find_middle(public: Rows, columns: Columns) -> Rows:
+    """[F] a row that can be: the median of public numbers, the commonest public level of each category."""
     row = np.full(len(columns), np.nan)
     for i, (column, values) in enumerate(zip(columns.columns, public.T, strict=True)):
         known = values[~np.isnan(values)]
         if len(known):
-            counted = np.bincount(known.astype(np.int64)) if column.kind == "category" else np.zeros(1)
-            row[i] = counted.argmax() if column.kind == "category" else np.median(known)
-    return np.tile(row, (number, 1))
+            is_level = column.kind == "category"
+            row[i] = np.bincount(known.astype(np.int64)).argmax() if is_level else np.median(known)
+    return row
 
 
 def draw_rows(public: Rows, number: int, rng: np.random.Generator) -> Rows:
-    """As many different public rows [k, F], or all there are, in random order."""
-    return public[rng.permutation(len(public))[:number]]
+    """[number, F] of somebody who knows public rows alone: all of these [m, F] once, in random order.
+
+    Where more are asked for than there are, the others have each column from a public row of its own.
+    """
+    drawn = [public[rng.permutation(len(public))[:number]]]
+    while (left := number - sum(map(len, drawn))) > 0 and len(public):
+        drawn.append(rng.permuted(public, axis=0)[:left])
+    return np.concatenate(drawn)
+
+
+def find_spread(public: Rows) -> Rows:
+    """[F] the deviation of each column, 1 where it has none."""
+    spread = np.nanstd(np.where(np.isnan(public).all(axis=0), 0.0, public), axis=0)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def write_pair(name: str, true: Rows, claimed: Rows, columns: Columns) -> RowPair:

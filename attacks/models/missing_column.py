@@ -31,13 +31,13 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowl
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evaluation.row_recovery import Rows, name_columns
 from fedaudit.attacks.evaluation.scores import measure_fit
 from fedaudit.attacks.evaluation.sources import global_model
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.modality.table import read_columns
 from fedaudit.attacks.models._shadows import lacking
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.columns import Column, Columns
+from fedaudit.fl.data.columns import Column, Columns, Rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -194,7 +194,7 @@ class Imputation:
 
     @cached_property
     def columns(self) -> Columns:
-        return self.knowledge.columns or name_columns(np.asarray(self.knowledge.granted_auxiliary.x, np.float64))
+        return read_columns(self.knowledge)
 
     @cached_property
     def _public(self) -> Examples:

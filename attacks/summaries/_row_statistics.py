@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import message_of
-from fedaudit.attacks.evaluation.row_recovery import RowRecovery, Rows
+from fedaudit.attacks.evaluation.row_recovery import RowRecovery, claim_rows
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.columns import Rows
 
 Payload = Mapping[str, NDArray[Any]]
 MOST = 200  # rows that are derived of a client, the newest
@@ -36,17 +37,9 @@ class RowStatistics(RowRecovery):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         width = knowledge.shape[0]
-        rows = {
-            client: self.derive(sent, width)[-MOST:] for client, sent in list_payloads(view, self.card).items()
-        }
-        columns = np.empty(1, object)
-        columns[0] = knowledge.columns
-        return {
-            "columns": columns,
-            "read": np.array([client for client, some in rows.items() if len(some)], np.int64),
-            "client": np.repeat(np.array([*rows], np.int64), [len(some) for some in rows.values()]),
-            "row": np.concatenate([np.zeros((0, width)), *rows.values()]),
-        }
+        payloads = list_payloads(view, self.card).items()
+        rows = {client: self.derive(sent, width)[-MOST:] for client, sent in payloads}
+        return claim_rows({client: some for client, some in rows.items() if len(some)}, knowledge)
 
     def plant(self, rows: Rows, claim: Claim, rng: np.random.Generator) -> Rows:
         return self.derive([self.summarise(rows), self.summarise(rows[1:])], rows.shape[1])

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Effort
-from fedaudit.attacks.evaluation.row_recovery import Rows
 from fedaudit.attacks.summaries._row_statistics import Payload, RowStatistics
+from fedaudit.fl.data.columns import Rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 

@@ -6,7 +6,7 @@ n = 4 H_cc, n_1 = n / 2 - g_c, and the sums of column k over all people and over
 2 H_ck - g_k: exact, by the definition of the two. A class of one person is that person's row.
 
 Reads any square, symmetric array beside a vector of its length in one message, whatever they are called, with the
-constant first or last; where both give whole numbers, as columns of such do, the means nearer to the middle of
+constant first or last; where both give whole numbers, as columns of such do, the means nearer to those of
 public people are taken. Later steps, averages over people and noise leave no whole numbers there, and nothing is
 claimed. Blind adversaries claim the means of public people by class, and counts in the public's proportion; the
 negative control holds the claims against as many held-out people of each class; the planted leak is g and H of a
@@ -27,14 +27,16 @@ from fedaudit.attacks.evaluation.count_evidence import blind_counts, exact_match
 from fedaudit.attacks.evaluation.groups import COUNTED, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.raw_rows import list_readings
-from fedaudit.attacks.evaluation.row_recovery import NEAR, Rows, find_middle, find_spread
+from fedaudit.attacks.evaluation.row_recovery import NEAR
 from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.modality.table import find_spread
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._row_statistics import Payload, list_payloads
 from fedaudit.attacks.summaries.hidden_images import READ
 from fedaudit.attacks.summaries.sums_rows import is_of_products
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.columns import Rows
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Sums = tuple[NDArray[np.int64], Rows]  # people of each class [2], means of their columns [2, F]
@@ -135,13 +137,13 @@ def summarise(people: Examples) -> Payload:
 
 def _read_first(sent: Sequence[Payload], public: Examples) -> Sums | None:
     """Of the first message that has it."""
-    middle = find_middle(np.asarray(public.x, np.float64))
+    like = np.asarray(public.x, np.float64).mean(axis=0)
 
     def measure(sums: Sums) -> float:
         counts, means = sums
-        return measure_distance(np.average(np.nan_to_num(means), axis=0, weights=counts), middle, public)
+        return measure_distance(np.average(np.nan_to_num(means), axis=0, weights=counts), like, public)
 
-    found = ([*_list_sums(payload, len(middle))] for payload in sent)
+    found = ([*_list_sums(payload, len(like))] for payload in sent)
     return next((min(some, key=measure) for some in found if some), None)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Effort
-from fedaudit.attacks.evaluation.row_recovery import Rows
 from fedaudit.attacks.summaries._row_statistics import Payload, RowStatistics
 from fedaudit.attacks.summaries.hidden_images import READ
+from fedaudit.fl.data.columns import Rows
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RANK_ONE = 1e-6  # of a difference's length, beyond which it is more than one row

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import UPLOADS, Update, iterate_updates
-from fedaudit.attacks.evaluation.row_recovery import NEAR, RowRecovery, Rows
+from fedaudit.attacks.evaluation.row_recovery import NEAR, RowRecovery, claim_rows
 from fedaudit.attacks.evaluation.sources import SAID_WITH
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.columns import Columns
+from fedaudit.fl.data.columns import Columns, Rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
@@ -66,19 +66,11 @@ class AnalyticRows(RowRecovery):
                 )
         given = knowledge.columns
         rows = {client: _merge(np.concatenate(some), given)[:MOST] for client, some in sorted(found.items())}
-        columns = np.empty(1, object)
-        columns[0] = knowledge.columns
-        return {
-            "columns": columns,
-            "read": np.array([*rows], np.int64),
-            "client": np.repeat(np.array([*rows], np.int64), [len(some) for some in rows.values()]),
-            "row": np.concatenate([np.zeros((0, knowledge.shape[0])), *rows.values()]),
-        }
+        return claim_rows(rows, knowledge)
 
     def plant(self, rows: Rows, claim: Claim, rng: np.random.Generator) -> Rows:
-        columns, x = claim["columns"][0], rows[:1]
-        given = x if columns is None else columns.model_input(x)
-        given = np.asarray(given[0], np.float64)
+        columns: Columns = claim["columns"][0]
+        given = np.asarray(columns.model_input(rows[:1])[0], np.float64)
         weight = rng.normal(0, 0.1, (UNITS, len(given))).astype(np.float32)
         bias, step = np.zeros(UNITS, np.float32), rng.normal(0, 0.05, UNITS) * (rng.random(UNITS) < 1 / 2)
         moved = (weight + step[:, None] * given).astype(np.float32) - weight.astype(np.float64)

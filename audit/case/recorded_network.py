@@ -19,7 +19,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, count, initialise, state_of
 from fedaudit.fl.recording.recorder import carries_shared_model, read
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from fedaudit.fl.data.images import (
 from fedaudit.fl.data.population import content
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 
 OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
 HELD_OUT = "heldout"  # folder of what clients did not train on

@@ -28,8 +28,8 @@ from fedaudit.attacks.evaluation.payloads import (
 from fedaudit.attacks.evaluation.raw_rows import Limits, RowFinder
 from fedaudit.audit.case.case import ObservedFederation, Split
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind

@@ -35,7 +35,7 @@ class Asked:
 
     def load(self) -> "Config":
         """The settings, with the number of workers that the command line says."""
-        from fedaudit.audit.phases.load import load_config
+        from fedaudit.audit.cli.load import load_config
 
         config = load_config(self.config, self.data, trust_plugins=self.trust)
         return config if self.workers is None else config.with_workers(self.workers)
@@ -44,8 +44,8 @@ class Asked:
 def finish_audit(asked: Asked) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
     from fedaudit.audit.cli.ending import last_words
-    from fedaudit.audit.phases.result_file import read_result
-    from fedaudit.audit.phases.review import review
+    from fedaudit.audit.phases.evidence import read_result
+    from fedaudit.audit.review.review import review
 
     settings = asked.load()
     was_there = (asked.folder / "phases.json").exists()

@@ -121,7 +121,7 @@ def import_(
     from fedaudit.audit.cli.audit import Asked, finish_audit
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
-    from fedaudit.audit.phases.import_inbox import (
+    from fedaudit.audit.phases.import_ import (
         SUBJECT,
         ImportSources,
         bring,

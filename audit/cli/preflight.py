@@ -13,11 +13,11 @@ from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.plan_lines import Rows
-from fedaudit.audit.phases.choice import choose, describe_duration, refuse_fruitless, refuse_impossible
-from fedaudit.audit.phases.efforts import correct_estimates
-from fedaudit.audit.phases.options import MOST
-from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played, training_seconds
-from fedaudit.audit.phases.questions import plan_limits, plan_questions, read_attackers
+from fedaudit.audit.planning.choice import choose, describe_duration, refuse_fruitless, refuse_impossible
+from fedaudit.audit.planning.efforts import correct_estimates
+from fedaudit.audit.planning.options import MOST
+from fedaudit.audit.planning.pace import correct_controls, estimate_controls, list_played, training_seconds
+from fedaudit.audit.planning.questions import plan_limits, plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import Shortage

@@ -243,7 +243,7 @@ def _telling_earlier(
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":
     """The run once more: what follows from it, and how the folder compares."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.experiments.replay import RunReplay
+    from fedaudit.audit.review.replay import RunReplay
     from fedaudit.audit.verdict.policy import load_policy
 
     with TemporaryDirectory() as place, progress() as report_progress:

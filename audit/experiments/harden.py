@@ -23,9 +23,9 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.experiments.cells import Failure, RunCell, run_cells
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -33,7 +33,7 @@ from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.decision import list_exposed
-from fedaudit.audit.verdict.ranking import Standing, rank
+from fedaudit.audit.verdict.trade_offs import Standing, rank
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Figure, Severity

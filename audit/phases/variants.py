@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.clock import compare_times
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.evidence import EvidenceFolder
-from fedaudit.audit.phases.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
+from fedaudit.audit.phases.evidence import EvidenceFolder, read_result
 from fedaudit.audit.phases.plan import is_audited_run
-from fedaudit.audit.phases.questions import ask_attacks, is_traced, observe_scene
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.planning.choice import choose, choose_anew
+from fedaudit.audit.planning.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
+from fedaudit.audit.planning.questions import ask_attacks, is_traced, observe_scene
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve

@@ -70,6 +70,11 @@ class RecordedRound:
         return float(reply.message[kind][name])
 
     @property
+    def weights(self) -> dict[int, float]:
+        """Client -> what it is weighed by."""
+        return {k: self.weigh(Reply(message=m, examples=0)) for k, m in self.messages.items()}
+
+    @property
     def weights_in_words(self) -> str:
         if self._claim is None:
             return "each alike"
@@ -108,20 +113,24 @@ class RecordedRound:
             k: (self.start[k].double() + v.double()).to(self.start[k].dtype) for k, v in made.items()
         }
 
+    def draw_clients(self, malicious: int) -> list[int]:
+        """So many of those heard, the first of one permutation: more of them contain fewer."""
+        senders = sorted(self.messages)
+        return [senders[i] for i in self.streams.numpy("adversary").permutation(len(senders))[:malicious]]
+
     def forge(
-        self, adversary: Adversary, malicious: int, rule: Aggregator
+        self, adversary: Adversary, malicious: Collection[int], rule: Aggregator
     ) -> tuple[dict[int, Message], dict[str, Any]]:
-        """All messages, those of so many clients forged, and what is noted of it (`sent`, `near`, ranks).
+        """All messages, those of the `malicious` clients forged, and what is noted of it (`sent`, `near`, ranks).
 
         A forged one that a server would reject is missing.
 
-        The clients are the first of one permutation: more of them contain fewer. With none, every message is the
-        recorded one. Raises UserError for an adversary that acts where clients train, or forges something else.
+        With nobody malicious every message is the recorded one. Raises UserError for an adversary that acts where
+        clients train, or forges something else.
         """
         refuse_training(adversary)
         senders = sorted(self.messages)
-        chosen = self.streams.numpy("adversary").permutation(len(senders))[:malicious]
-        compromise = Compromise(adversary, frozenset(senders[i] for i in chosen))
+        compromise = Compromise(adversary, frozenset(malicious))
         kinds = [k for m in self.messages.values() for k in m]
         compromise.check("this federation", kinds, True, self.test.data.task)
         received: Message = {Kind.GLOBAL_MODEL: self.start}

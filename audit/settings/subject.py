@@ -47,7 +47,7 @@ class ExampleLayout(Group):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        from fedaudit.fl.tasks._task import load_task  # which loads torch
+        from fedaudit.fl.runtime.task import load_task  # which loads torch
 
         least = load_task(self.task, "subject.examples.task").fewest_names
         if len(self.classes) < least or (self.classes and not least):

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from fedaudit.audit.verdict.answers import describe_more
 from fedaudit.audit.verdict.page import HARMS, LOSSES, name_fact, write_page
-from fedaudit.audit.verdict.people import count_allowed_in_group, share_unseen
+from fedaudit.audit.verdict.people import count_allowed_in_group, rate, rate_people, share_unseen
 from fedaudit.audit.verdict.policy import NO_TERMS, GradingPolicy, Panel, Terms, list_shipped, select_demonstrated
-from fedaudit.audit.verdict.severity import rate, rate_people
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status

@@ -15,7 +15,7 @@ from fedaudit.fl.kinds import Need
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.special_files import refuse_special
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.tasks.text import Text
 

@@ -23,7 +23,7 @@ from fedaudit.fl.data.table_schema import TableSchema, name_schema, read_schema
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.ranges import ProperShare
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 from fedaudit.fl.tasks.regression import Regression
 from fedaudit.fl.tasks.several import Several
 from fedaudit.fl.tasks.survival import Survival

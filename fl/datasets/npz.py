@@ -28,7 +28,7 @@ from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.runtime.task import Task, choose_task, load_task
 from fedaudit.fl.tasks.classify import Classify
 
 _MOST_CLASSES = 10_000  # a larger label without `classes` is a mistake, or not a label

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 DECILES = np.arange(1, 10) / 10
 

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 
 class Segment(Task):

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 
 PAD = 4  # pixels round an image before it is cropped

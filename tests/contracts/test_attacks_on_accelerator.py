@@ -15,8 +15,7 @@ from fedaudit.attacks.attack import Attack, Knowledge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.modality.table import claim_middle, compare_rows, draw_rows, match_rows, write_pair
+from fedaudit.attacks.modality.table import compare_rows, draw_rows, find_middle, match_rows, write_pair
 from fedaudit.fl.data.columns import Column, Columns
 
 NAN = float("nan")
@@ -55,7 +55,11 @@ def test_a_value_that_is_missing_is_right_where_it_is_missing() -> None:
 
 def test_the_middle_of_public_rows_is_a_row_that_can_be() -> None:
     public = np.array([[20.0, 0, 2], [40, 1, 4], [40, 1, NAN], [60, NAN, 12]])
-    assert claim_middle(public, 2, COLUMNS).tolist() == [[40, 1, 4], [40, 1, 4]]
+    assert find_middle(public, COLUMNS).tolist() == [40, 1, 4]
+    wards = np.array([[20.0, 0, 2], [40, 0, 4], [50, 1, 4], [60, 2, 12]])  # a median of wards is between two
+    assert find_middle(wards, COLUMNS).tolist() == [45, 0, 4]
+    absent = np.where([False, True, False], NAN, public)
+    assert np.isnan(find_middle(absent, COLUMNS)).tolist() == [False, True, False]
 
 
 def test_random_public_rows_are_different_ones_and_come_near_without_any_leak() -> None:
@@ -65,13 +69,21 @@ def test_random_public_rows_are_different_ones_and_come_near_without_any_leak() 
     )
     drawn = draw_rows(public, 50, rng)
     assert len({tuple(row) for row in drawn}) == 50 and {tuple(row) for row in drawn} <= set(map(tuple, public))
-    assert len(draw_rows(public[:3], 9, rng)) == 3
     blind = compare_rows(drawn, private[:50], COLUMNS)
     one = compare_rows(drawn[:1], private[:1], COLUMNS)
     assert (
         blind.distance.mean() < 0.12 < 0.2 < one.distance.mean()
     )  # once the best is picked, others' rows look like one's own
     assert not blind.exact.any()
+
+
+def test_of_more_rows_than_are_public_each_column_has_what_public_people_have() -> None:
+    public = TRUTH[[0, 0, 1]] + [[0, 0, 0], [1, 1, 1], [0, 0, 0]]
+    drawn = draw_rows(public, 60, np.random.default_rng(0))
+    assert {tuple(row) for row in drawn[:3]} == set(map(tuple, public)) and len(drawn) == 60
+    assert all(set(some) == set(known) for some, known in zip(drawn.T, public.T, strict=True))
+    assert len({tuple(row) for row in drawn}) > 10  # most of nobody
+    assert len(draw_rows(public[:0], 9, np.random.default_rng(0))) == 0
 
 
 def test_a_pair_is_written_as_a_person_reads_it() -> None:

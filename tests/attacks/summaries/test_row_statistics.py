@@ -29,7 +29,7 @@ def test_of_each_clinic_the_row_that_left_is_found_and_nobody_held_out_is(name: 
         assert min(np.abs(s * row - world.rows(client)[0]).max() for s in (1, -1)) < 1e-9
     found = {e.control: e for e in attack.measure(claim, world, RNG)}
     assert found["none"].value == found["positive"].value == 1 and found["negative"].value == 0
-    assert {b.name: b.value for b in found["none"].baselines} == {"public rows": 0, "the public's median": 0}
+    assert {b.name: b.value for b in found["none"].baselines} == {"public rows": 0, "the public's middle row": 0}
     [people] = attack.count_people(claim, world, RNG)
     assert {k: [world.x[r].tolist() for r in rows] for k, rows in people.hit.items()} == {
         k: [world.rows(k)[0].tolist()] for k in range(3)

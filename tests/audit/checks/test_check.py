@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.checks._check import SERVER, Check, Seen
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.observer.check import SERVER, Check, Seen
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import DeadPart, Death
@@ -114,7 +114,7 @@ def test_a_check_of_ones_own_says_how_bad_it_is() -> None:
 
 
 OWN = """
-from fedaudit.audit.checks._check import Check
+from fedaudit.audit.observer.check import Check
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.settings import settings

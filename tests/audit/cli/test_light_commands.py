@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases import review, score
+from fedaudit.audit.phases import score
+from fedaudit.audit.review import review
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import digest_files, keep, resolve

@@ -13,9 +13,9 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.identity import matches
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.review import review
+from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy

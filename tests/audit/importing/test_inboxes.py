@@ -22,9 +22,9 @@ from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import Reach, read_traffic
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedaudit.audit.phases.import_inbox import list_copies
+from fedaudit.audit.phases.import_ import list_copies
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.filters import KNOWN
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.recording.recorder import read

@@ -23,10 +23,10 @@ from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.observer.reach import Rounds, observed_rounds
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.review import review
+from fedaudit.audit.phases.import_ import ImportSources, bring
+from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec

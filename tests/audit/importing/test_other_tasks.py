@@ -14,7 +14,7 @@ import torch
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -23,7 +23,7 @@ from fedaudit.fl.models.fcn import FCN
 from fedaudit.fl.models.mlp import MLP
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 from tests.audit.importing.inboxes import record_truth, write_message
 
 CLIENTS, EACH = 3, 40

@@ -17,9 +17,9 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import ObservedTraffic
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin

@@ -15,7 +15,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import read_traffic
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl import ledger

@@ -16,8 +16,7 @@ from fedaudit.audit.case.messages import behind
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer import truth as truth_module
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.families.drawn_batches import iterate_batches
 from fedaudit.fl.kinds import Kind

@@ -14,7 +14,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.experiments.matrix import replay_round
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
+from fedaudit.audit.phases.import_ import ImportSources, state_inbox
 from fedaudit.audit.robustness.matrix_findings import list_matrix_findings
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
@@ -53,13 +53,13 @@ def by_hand(folder: Path, *, seen_by: Any = ("server",), kind: str = "local_mode
 
 def combine(here: RecordedRound, rule: ServerRule, malicious: int) -> dict[str, torch.Tensor]:
     made = configure_rule(rule, here)
-    forged, _ = here.forge(make_attacker(FLIP), malicious, made)
+    forged, _ = here.forge(make_attacker(FLIP), here.draw_clients(malicious), made)
     return dict(here.combine(made, forged))
 
 
 def test_with_nobody_malicious_not_a_bit_is_another(tmp_path: Path) -> None:
     here = find_round(by_hand(tmp_path), None)
-    forged, notes = here.forge(make_attacker(FLIP), 0, configure_rule(MEAN, here))
+    forged, notes = here.forge(make_attacker(FLIP), [], configure_rule(MEAN, here))
     assert notes == {} and forged.keys() == here.messages.keys()
     for k, message in here.messages.items():
         assert all(torch.equal(v, forged[k][kind][n]) for kind, own in message.items() for n, v in own.items())
@@ -68,7 +68,7 @@ def test_with_nobody_malicious_not_a_bit_is_another(tmp_path: Path) -> None:
 
 def test_one_of_five_moves_the_mean_as_far_as_computed_by_hand_and_the_median_not_at_all(tmp_path: Path) -> None:
     here = find_round(by_hand(tmp_path), None)
-    forged, _ = here.forge(make_attacker(FLIP), 1, configure_rule(MEAN, here))
+    forged, _ = here.forge(make_attacker(FLIP), here.draw_clients(1), configure_rule(MEAN, here))
     (who,) = [k for k, m in forged.items() if m is not here.messages[k]]
     length = np.linalg.norm(CHANGES[who])
     assert here.spread == pytest.approx(SPREAD)
@@ -81,7 +81,7 @@ def test_more_malicious_clients_contain_fewer(tmp_path: Path) -> None:
     here = find_round(by_hand(tmp_path), None)
 
     def who(malicious: int) -> set[int]:
-        forged, _ = here.forge(make_attacker(FLIP), malicious, configure_rule(MEAN, here))
+        forged, _ = here.forge(make_attacker(FLIP), here.draw_clients(malicious), configure_rule(MEAN, here))
         return {k for k, m in forged.items() if m is not here.messages[k]}
 
     assert [len(who(m)) for m in range(5)] == [0, 1, 2, 3, 4]
@@ -148,7 +148,9 @@ def test_what_the_server_would_reject_is_in_no_aggregate(tmp_path: Path) -> None
         RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path), None
     )
     assert sorted(here.messages) == [1, 2, 3, 4]
-    forged, _ = here.forge(make_attacker({"name": "sign_flip", "scale": 1e39}), 1, configure_rule(MEAN, here))
+    forged, _ = here.forge(
+        make_attacker({"name": "sign_flip", "scale": 1e39}), here.draw_clients(1), configure_rule(MEAN, here)
+    )
     assert len(forged) == 3 and bool(torch.isfinite(here.combine(configure_rule(MEAN, here), forged)["w"]).all())
 
 

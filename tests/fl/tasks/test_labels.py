@@ -8,7 +8,7 @@ import pytest
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset, read_data
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.runtime.task import Task, choose_task, load_task
 
 NAMES = plugin.names("fedaudit.fl.tasks")
 LABELS: dict[str, Any] = {

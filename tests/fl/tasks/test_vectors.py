@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.tasks.regression import Regression
 from fedaudit.fl.tasks.segment import Segment, measure_dice

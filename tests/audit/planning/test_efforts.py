@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases import attack, efforts, simulate
-from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, measure_machine, record_error
-from fedaudit.audit.phases.pace import correct_controls, estimate_controls, measure_step
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.planning import efforts
+from fedaudit.audit.planning.efforts import CONTROL, correct_estimates, measure_machine, record_error
+from fedaudit.audit.planning.pace import correct_controls, estimate_controls, measure_step
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

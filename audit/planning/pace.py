@@ -18,7 +18,7 @@ from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
 from fedaudit.audit.controls.control import Control, load_control
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
-from fedaudit.audit.phases.efforts import CONTROL, measure_machine, recall_error
+from fedaudit.audit.planning.efforts import CONTROL, measure_machine, recall_error
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.data.dataset import Data

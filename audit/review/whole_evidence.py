@@ -13,7 +13,6 @@ from fedaudit.audit.accounting.noise_records import record_kind
 from fedaudit.audit.accounting.status import list_bounds
 from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.run_folder import difference
-from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
     ABSENCE,
     CHECKS,
@@ -24,6 +23,7 @@ from fedaudit.audit.phases.evidence import (
     name_file,
     put_own_card,
 )
+from fedaudit.audit.planning.choice import AttackChoice
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import SET_ASIDE

@@ -8,9 +8,9 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases import options
-from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.planning import options
+from fedaudit.audit.planning.choice import choose, choose_anew
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import dump, resolve
@@ -111,7 +111,7 @@ def test_auto_stays_auto_in_a_variant(optioned: tuple[RunDir, Config]) -> None:
 
 
 def test_an_option_that_the_federation_refuses_when_it_runs_is_one_less(tmp_path: Path) -> None:
-    method = TEXT["method"] | {"name": "tests.audit.phases.test_options:Largest"}
+    method = TEXT["method"] | {"name": "tests.audit.planning.test_options:Largest"}
     made, config = run(tmp_path / "run", method=method, attacks=["count_recovery"])
     result = result_of(made)
     assert "secure-aggregation" in [v.name for v in Variants(made, config).list_variants()]

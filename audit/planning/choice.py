@@ -19,15 +19,14 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.control import load_control
 from fedaudit.audit.controls.updates import count_groups
 from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
-from fedaudit.audit.phases.efforts import Sizes, estimate_seconds
+from fedaudit.audit.planning.efforts import Sizes, estimate_seconds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.questions import list_questions
-from fedaudit.audit.verdict.scene import Scene, is_about, list_twins
+from fedaudit.audit.verdict.scene import Scene, is_about, list_questions, list_twins
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.method import Card as MethodCard

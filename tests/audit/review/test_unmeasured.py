@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.attack import UNMEASURED
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.one_attack import UNMEASURED
 from fedaudit.audit.phases.plan import phases
-from fedaudit.audit.phases.review import review
+from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 

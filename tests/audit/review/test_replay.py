@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir, sha256
-from fedaudit.audit.experiments.replay import RunReplay
-from fedaudit.audit.phases.compare_folders import compare_folders
-from fedaudit.audit.phases.compare_values import compare_values
+from fedaudit.audit.review.compare_folders import compare_folders
+from fedaudit.audit.review.compare_values import compare_values
+from fedaudit.audit.review.replay import RunReplay
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import conclude, each, edit, fedaudit, refit

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.case import Split
-from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.importing.doubts import explain_other_training, explain_unknown_owners
+from fedaudit.audit.observer.check import ConstantKind
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
-from fedaudit.audit.phases.choice import AttackChoice
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.planning.choice import AttackChoice
 from fedaudit.audit.robustness.plan import list_all_rules
-from fedaudit.audit.robustness.rule_questions import answer_rule_questions, list_rule_questions
+from fedaudit.audit.robustness.rule_questions import list_rule_questions
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.verdict.policy import Demands, GradingPolicy, Panel
-from fedaudit.audit.verdict.questions import Answered, Lacking, answer_questions, list_lacking, list_questions
-from fedaudit.audit.verdict.scene import Answers, Attempt, Scene, gather_attempts
+from fedaudit.audit.verdict.questions import Answered, Lacking, answer_questions, list_lacking
+from fedaudit.audit.verdict.scene import Answers, Attempt, Scene, gather_attempts, list_questions
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
@@ -112,14 +111,6 @@ def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
         for (_, kind), rounds in scene.rounds.items()
         if rounds.kept
     }
-
-
-def ask_of_rules(
-    attackers: DeclaredAttackers, demands: Demands, evidence: EvidenceFolder, facts: Sequence[Finding]
-) -> list[RuleQuestion]:
-    """Every question about the model as it stands."""
-    questions = attackers.list_questions(demands)
-    return answer_rule_questions(questions, evidence.matrix, evidence.absence, facts, attackers.aims)
 
 
 def gather_answers(

@@ -3,7 +3,7 @@
 A simulation trains again from its config; of a recorded federation, whose clients nobody can run again, the
 messages are taken from the folder and checked again. Then come attacks, accounts, options, the matrix and clients
 that do not answer, in a folder of the reviewer's own, and every file of the owner's is compared with it
-(audit/phases/compare_folders.py). Where training gives other digits here, attacks run on the owner's messages.
+(audit/review/compare_folders.py). Where training gives other digits here, attacks run on the owner's messages.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +16,10 @@ from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
-from fedaudit.audit.phases.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.review.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime import durable

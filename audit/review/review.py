@@ -4,7 +4,7 @@ Nothing that the verdict rests on is believed where it can be computed again: ph
 ledger's bounds and every finding. Ids, outcomes, severities, numbers and the word are compared, never a sentence.
 Reports are compared with their digests in the chain, which the owner can make anew, and written again where that
 is wanted, which names those that differ. What attacks measured is taken from evidence/, unless they run again
-(audit/experiments/replay.py).
+(audit/review/replay.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,16 +20,15 @@ from fedaudit.audit.attestation.seal import find_changed, read_record, read_stat
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases import whole_evidence
 from fedaudit.audit.phases.account import compute_accounts
-from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.evidence import EvidenceFolder, read_policy
 from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
-from fedaudit.audit.phases.result_file import read_policy
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.planning.choice import choose
+from fedaudit.audit.review import whole_evidence
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec

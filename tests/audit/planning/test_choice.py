@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.observer.reach import ObservedTraffic
-from fedaudit.audit.phases.choice import (
+from fedaudit.audit.planning.choice import (
     LEAST_SECONDS,
     AttackChoice,
     Credit,
@@ -21,12 +21,11 @@ from fedaudit.audit.phases.choice import (
     rank_attacks,
     refuse_impossible,
 )
-from fedaudit.audit.phases.efforts import DIGITS, estimate_seconds
+from fedaudit.audit.planning.efforts import DIGITS, estimate_seconds
 from fedaudit.audit.settings.config import Config, SimulatedConfig, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
-from fedaudit.audit.verdict.questions import list_questions
-from fedaudit.audit.verdict.scene import Scene
+from fedaudit.audit.verdict.scene import Scene, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

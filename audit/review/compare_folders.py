@@ -25,7 +25,7 @@ from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
 from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.compare_values import SMALLEST, TOLERANCE, ValuePlace, compare_values
+from fedaudit.audit.review.compare_values import SMALLEST, TOLERANCE, ValuePlace, compare_values
 from fedaudit.fl.recording.recorder import load_arrays, read_head
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
