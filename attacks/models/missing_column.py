@@ -114,6 +114,8 @@ class MissingColumn(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if len(knowledge.shape) != 1:
             return "the clients' examples are no rows of a table, and have no column to miss"
+        if knowledge.task is not None and not knowledge.task.separable:
+            return "what a model says of a person depends on who else is asked, so values of one are not compared"
         return lacking(knowledge) or ("" if _find_model(view) else "no global model was recorded")
 
     @cached_property

@@ -124,7 +124,7 @@ class PrototypeMembership(Attack):
                     laws.append(law)
         if not rows:
             raise UserError(
-                "no class of a prototype has enough auxiliary images",
+                "no class of a prototype has enough auxiliary examples",
                 hint="hold back more auxiliary data, or lower prototype_membership.least_auxiliary",
             )
         every = [p for _, _, p in rows]
