@@ -68,7 +68,7 @@ class Shape:
     def attacks(self) -> tuple[str, ...]:
         """Those of a server's panel on membership and exact records that take seconds."""
         of_loss = ("loss_threshold", "played_message") + ("rmia",) * (self.task != "survival")
-        return of_loss + ("hidden_images",) * (len(self.shape) > 1 and prod(self.shape) < 5000)
+        return of_loss + ("hidden_images",) * (len(self.shape) > 1 and prod(self.shape) < 2000)
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Examples and labels, which the first numbers of an example say, but for noise."""
