@@ -47,6 +47,7 @@ DIGITS = 16.0  # bits
 GRID = 1000  # a multiple of one in so many is a number that others have as well
 FEWEST_SCALED = 3  # rows by which columns are scaled: of two, whosever, it makes -1 and 1, or 0 and 1
 FEWEST = 2  # columns of a row that is looked for
+MOST_READ = 1_000  # windows that are compared with a row that stands somewhere
 MOST_ROWS = 2_000  # of a sender that are looked for
 MOST_PAIRS = 2_000_000  # of numbers and rows that are compared for one reading
 COLUMNS = 8  # of a row by which it is looked for where numbers are many, those that fewest have
@@ -131,6 +132,27 @@ class RowFinder:
             for k in range(len(self._readings)):
                 for row, bits in self._find_in(flat, k, needed):
                     found[row] = max(bits, found.get(row, 0.0))
+        return found
+
+    def read_row(self, arrays: Sequence[NDArray[Any]], row: int) -> Values | None:
+        """[F] what stands there of one row, as its own columns are: of all windows and readings the nearest."""
+        wanted, nearest, found = self._rows[row], np.inf, None
+        known = np.flatnonzero(~np.isnan(wanted))
+        if not len(known):
+            return None
+        first = int(known[0])
+        for flat in lay_out(arrays, len(wanted)):
+            for reading in self._readings:
+                value = flat.values * reading.factor[first] + reading.offset[first]
+                near = np.argsort(np.abs(value - wanted[first]), kind="stable")[:MOST_READ]
+                for step in (1, -1):
+                    place = (near - step * first)[:, None] + step * np.arange(len(wanted))
+                    place = place[((place >= 0) & (place < len(flat.values))).all(axis=1)]
+                    given = flat.values[place] * reading.factor + reading.offset
+                    apart = (np.abs(given - wanted) / self._spread)[:, known].max(axis=1, initial=0)
+                    if len(apart) and np.nanmin(np.append(apart, np.inf)) < nearest:
+                        best = int(np.nanargmin(apart))
+                        nearest, found = float(apart[best]), np.where(np.isnan(wanted), np.nan, given[best])
         return found
 
     def count_limits(self, arrays: Iterable[NDArray[Any]] = ()) -> Limits:

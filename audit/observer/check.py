@@ -20,6 +20,7 @@ from fedaudit.fl.runtime.records import quote
 from fedaudit.fl.runtime.settings import describe_record
 from fedaudit.fl.runtime.side_by_side import DeadPart
 from fedaudit.fl.threats.threat import Position, ThreatModel
+from fedaudit.reports.exhibits import RowTables
 from fedaudit.reports.result import Finding, Outcome
 
 SERVER = ThreatModel(position=Position.SERVER)  # who reads what checks see, where they name nobody
@@ -40,7 +41,7 @@ class ConstantKind:
         return self.plays >= ENOUGH
 
 
-Seen = Finding | ConstantKind | str  # a sentence says what could not be checked
+Seen = Finding | ConstantKind | RowTables | str  # a sentence says what could not be checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Checked:
     results: Sequence[Finding] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
     constant: Sequence[ConstantKind] = ()
+    rows: Sequence[RowTables] = ()  # clients' rows beside what was read of them
 
 
 class Check(Plugin):
@@ -81,6 +83,7 @@ class Check(Plugin):
             results=[_name_reader(s) for s in seen if isinstance(s, Finding)],
             declared=[s for s in seen if isinstance(s, str)],
             constant=tuple(s for s in seen if isinstance(s, ConstantKind)),
+            rows=tuple(s for s in seen if isinstance(s, RowTables)),
         )
 
     def _describe_end(self, error: Exception) -> Finding:
