@@ -74,6 +74,12 @@ MEASURES = {
             harm="Rows of single people follow from what a client sends",
         ),
         Measure(
+            name="values_near",
+            words="values of rows found, numbers within .319 deviations",
+            unit="share",  # much of it is right of anybody
+            harm="Values of single people's rows are redrawn from what a client sends",
+        ),
+        Measure(
             name="lone_value",
             words="people alone in a cell of a table",
             harm="A value of a single person stands in counts that a client sends",

@@ -1,4 +1,4 @@
-"""What `fedaudit init --data FILE` writes: a first schema of a table, each guess marked, and a config."""
+"""What `fedaudit init --from FILE` writes: a first schema of a table, each guess marked, and a config."""
 
 import json
 from collections.abc import Iterator

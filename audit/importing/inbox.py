@@ -158,7 +158,7 @@ def take_in(
     if log is None or not taken.messages:
         raise UserError(
             f"{inbox} holds no message" + (f" that can be read: {first}" if first else ""),
-            hint="record at least one round; `fedaudit tools doctor INBOX`",
+            hint="record at least one round; `fedaudit plan INBOX`",
         )
     for line in besides.lines() if told else traffic.lines():
         log.add(line)

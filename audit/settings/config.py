@@ -209,9 +209,7 @@ class Config(Group):
         """The same config; raises UserError for that of a recorded case."""
         if isinstance(self, SimulatedConfig):
             return self
-        raise UserError(
-            "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
-        )
+        raise UserError("a recorded case has nothing to simulate", hint="`fedaudit plan INBOX` says what applies")
 
     def require_recorded(self) -> "RecordedConfig":
         """The same config; raises UserError for that of a simulated case."""

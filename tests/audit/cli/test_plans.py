@@ -159,7 +159,7 @@ def test_data_are_read_once_however_many_seeds_a_run_has_beside_its_own(
         "method: {name: fedavg, rounds: 3}\n"
         "absence: {seeds: [1, 2, 3], leaving: {label: 0, leave: 1, back: 2}}\n"
     )
-    for i, read in enumerate((plan_audit, lambda c: Forecast(c).refuse_endless(24))):
+    for i, read in enumerate((plan_audit, lambda c: Forecast(c).refuse_endless(86_400))):
         with monkeypatch.context() as patched:
             patched.setattr(Digits, "load", counted(Digits.load, loads, i))
             read(load_config(config))

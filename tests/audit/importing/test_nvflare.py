@@ -52,5 +52,5 @@ def test_a_job_of_the_simulator_comes_in_round_by_round_with_its_filter_and_its_
 
 def test_the_filters_that_are_known_say_what_they_are_by_default() -> None:
     assert all("no " in text or "not " in text for text in KNOWN.values())
-    told = CliRunner().invoke(app, ["tools", "doctor", str(INBOX)])
+    told = CliRunner().invoke(app, ["plan", str(INBOX)])
     assert "PercentilePrivacy (2 messages)" in told.stdout
