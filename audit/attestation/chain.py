@@ -152,7 +152,7 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
         chain.links.pop(later, None)
     chain.links[name] = link
     if name == "attack":
-        plan = of_value([config.seed, settings, config.delta, config.noise_audit.model_dump(mode="json")])
+        plan = of_value([config.seed, settings, config.delta, config.noise_audit])
         policy = load_policy(config.locate_policy()).sha256
         chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
     _save(folder, chain)

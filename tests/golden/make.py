@@ -31,7 +31,7 @@ federation:
 workers: 0
 report: [markdown]
 """
-QUIET = "noise_audit: {play: false}\nvariants: []\n"
+QUIET = "noise_audit: false\nvariants: []\n"
 CONFIGS = {  # name -> what its config says besides
     "counts": f"""{QUIET}
 method: {{name: rebafl, rounds: 1, local_epochs: 1}}
@@ -56,7 +56,7 @@ matrix: {{adversaries: [sign_flip], aggregators: [median]}}
     "options": """
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 attacks: [played_message]
-noise_audit: {play: false}
+noise_audit: false
 variants:
   - {name: clipped, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}
 """,

@@ -93,7 +93,7 @@ def sent(kind: str, state: Any) -> dict[str, Any]:
 
 def bring_in(folder: Path, subject: Any, attacks: list[str]) -> tuple[RunDir, Config, Any]:
     settings = {"attacks": attacks, "report": ["json"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, settings | {"subject": subject}, "test")
     run = RunDir.create(folder / "run")
     sources = ImportSources(inbox=folder / "inbox", subject=folder / "x", truth=folder / "truth")
     return run, config, bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)
