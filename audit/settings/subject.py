@@ -41,7 +41,7 @@ class ExampleLayout(Group):
     columns: dict[Text, dict[Text, Any]] = Field(
         default={},
         max_length=100_000,
-        description="of a table, as in a schema of `init --data`: column -> kind, unit, step, levels ... Rows "
+        description="of a table, as in a schema of `init --from`: column -> kind, unit, step, levels ... Rows "
         "are then in raw units, a category as its place in levels, and NaN where missing",
     )
     shape: tuple[Size, ...] = Field(
