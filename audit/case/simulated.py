@@ -155,7 +155,6 @@ class SimulatedCase:
             auxiliary=population.auxiliary,
             reference=population.reference,
             spare=population.server,
-            auxiliary_kind=self.config.federation.holdout.auxiliary_kind,
         )
 
     # What clients run ---------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def select_differences(header: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]
 def _open_finished_run(folder: Path) -> RunDir:
     run = RunDir.open(folder)
     record = read_phases(run.path)
-    case = str(_read_config(run.inside("config.yaml")).get("case", "simulated"))
+    case = "recorded" if "subject" in _read_config(run.inside("config.yaml")) else "simulated"
     for name in (p.name for p in phases(case) if p.name != "report"):
         if (record.get(name) or {}).get("seconds") is None:
             raise UserError(

@@ -40,7 +40,6 @@ BASE: dict[str, Any] = {
         "holdout": {"auxiliary": 0.0, "reference": 0.0, "own": 0.0},
     },
     "record": {"rounds": "last", "clients": 4},
-    "checkpoint_every": 100,
     "accountants": ["exact"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 1, "batch_size": 50, "lr": 0.05, "weighting": "uniform"}

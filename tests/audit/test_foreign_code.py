@@ -118,7 +118,7 @@ class Mine(Attack):
     def run(self, view, knowledge, rng): return {}
     def measure(self, claim, truth, rng): return []
 """
-WITH_ATTACK = TEXT + "attacks: ['mine:Mine']\nnoise_audit: {play: false}\nreport: {formats: [json]}\nworkers: 0\n"
+WITH_ATTACK = TEXT + "attacks: ['mine:Mine']\nnoise_audit: false\nreport: {formats: [json]}\nworkers: 0\n"
 
 
 def test_a_run_folder_holds_the_code_that_it_names_and_says_where_that_was_changed(

@@ -25,7 +25,7 @@ def test_the_check_the_attack_and_the_protection_of_the_page_run_in_one_audit(
         Path(name).write_text(code)
     given = next(c for c in CONFIGS if "checks" in c)
     given["attacks"] = given["attacks"][1:]
-    given |= {"report": ["json"], "noise_audit": {"play": False}, "workers": 0}
+    given |= {"report": ["json"], "noise_audit": False, "workers": 0}
     given["federation"] |= {
         k: v for k, v in yaml.safe_load(TEXT)["federation"].items() if k in ("dataset", "model")
     }

@@ -33,7 +33,7 @@ workers: 0
 report: [json]
 record: {rounds: all}
 attacks: [example_numbers]
-noise_audit: {play: false}
+noise_audit: false
 """
 GROUPS = {"budget": ("dp",), "shred": ("tools",)}
 PHASES = ("simulate", "attack", "account", "score", "report")

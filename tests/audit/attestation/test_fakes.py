@@ -43,7 +43,7 @@ workers: 0
 report: [json]
 record: {rounds: all}
 attacks: [example_numbers, buffer_membership]
-noise_audit: {play: false}
+noise_audit: false
 """
 
 

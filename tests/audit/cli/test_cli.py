@@ -94,7 +94,7 @@ def test_show_prints_every_default(tmp_path: Path) -> None:
     path.write_text(TEXT)
     done = RUNNER.invoke(app, ["show", str(path)])
     assert done.exit_code == 0, done.output
-    assert "checkpoint_every: 1" in done.stdout and "batch_size: 50" in done.stdout
+    assert "evaluate_every: 1" in done.stdout and "batch_size: 50" in done.stdout
 
 
 def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:

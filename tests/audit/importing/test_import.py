@@ -217,15 +217,9 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "phrase"),
     [
-        ({"case": "recorded"}, "subject is missing"),
-        ({"case": "recorded", "subject": {}}, "title is missing"),
-        (
-            {"subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}}},
-            "subject belongs to a recorded case",
-        ),
+        ({"subject": {}}, "title is missing"),
         (
             {
-                "case": "recorded",
                 "subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}},
                 "federation": {"dataset": "digits"},
             },
@@ -237,7 +231,7 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
                 "method": "fedavg",
                 "subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}},
             },
-            "subject belongs to a recorded case",
+            "federation belongs to a simulated case",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def take(
         "method": METHOD if model else None,
     }
     settings = {"attacks": ["label_counts_from_update", "hidden_images"], "report": ["html"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject | states}, "test")
+    config = validate(Config, settings | {"subject": subject | states}, "test")
     found = bring(
         RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox, truth=truth), lambda *_: None
     )
