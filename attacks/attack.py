@@ -24,7 +24,7 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
 
 if TYPE_CHECKING:  # it loads torch
-    from fedaudit.fl.tasks._task import Task
+    from fedaudit.fl.runtime.task import Task
 
 T = TypeVar("T")
 Floats = NDArray[np.floating[Any]]
@@ -42,8 +42,8 @@ Size = Literal[
 class Effort:
     """About how long an attack takes: seconds of one core at the sizes of DIGITS, growing with each size named.
 
-    A stored model (audit/phases/efforts.py), not a measurement of the machine at hand: the same config plans the
-    same attacks everywhere. An attack that states none has the default.
+    A stored model (audit/planning/efforts.py), not a measurement of the machine at hand: the same config plans
+    the same attacks everywhere. An attack that states none has the default.
     """
 
     seconds: float = 30.0

@@ -21,9 +21,8 @@ from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, rec
 from fedaudit.audit.case.given import Names, make_examples, number_class, prepare_network, to_array
 from fedaudit.audit.case.networks import require_outputs
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.load import make_config
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.cli.load import make_config
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.figures import roc
@@ -32,7 +31,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
-from fedaudit.fl.tasks._task import Task, choose_task, load_task
+from fedaudit.fl.runtime.task import Task, choose_task, load_task
 from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.tables import Chart, Row, Table, describe_evidence, make_json, make_page, write_file
@@ -212,7 +211,7 @@ def write_case(
         },
         "method": None if training is None else {"name": "fedavg", **training},
     }
-    config = make_config({"case": "recorded", "seed": seed, "subject": subject}).require_recorded()
+    config = make_config({"seed": seed, "subject": subject}).require_recorded()
     record_messages(folder, net, list(holdings.members), sent)
     return CustomCase(config, folder, None, None, net, holdings.join())
 

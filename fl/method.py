@@ -31,8 +31,8 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.rehearsal import Job
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, is_of_network
 from fedaudit.fl.wire.protection import Message, Payload

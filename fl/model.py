@@ -14,7 +14,7 @@ from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.shared_weights import SharedNames, find_shared_names
 from fedaudit.fl.runtime.streams import Streams, seed_networks
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.classify import Classify
 from fedaudit.fl.tasks.text import Text, score_next_tokens
 

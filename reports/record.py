@@ -24,9 +24,7 @@ class Taxon(Record):
 
 
 class SealRecord(Record):
-    """Who signed what, when and by which bar; audit.json has none, the reports that `fedaudit tools seal` renders
-    have.
-    """
+    """Who signed what, when and by which bar: reports of `check --sign` have one, audit.json has none."""
 
     signer: str  # SHA-256 of the public key
     at: str  # ISO 8601, UTC, by the signer's clock

@@ -51,7 +51,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
 
 if TYPE_CHECKING:
-    from fedaudit.fl.tasks._task import Task
+    from fedaudit.fl.runtime.task import Task
 
 WHOLE_CELL = 5  # people of one class at one client, all of whom are tested in any sample
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"

@@ -11,7 +11,7 @@ from fedaudit.attacks.attack import Architecture, Examples, Floats
 from fedaudit.attacks.evaluation.targets import Target
 
 if TYPE_CHECKING:
-    from fedaudit.fl.tasks._task import Task
+    from fedaudit.fl.runtime.task import Task
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

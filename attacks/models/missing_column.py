@@ -84,7 +84,7 @@ class MissingColumn(Attack):
         return {"rule": rule, "artifact": np.array([model.id])}
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        asked = self._asked(claim, truth)
+        asked = self._questions(claim, truth)
         sorts = (
             (Judge(), asked.own, asked.clients),
             (Judge(control="negative", note="people who were held out"), asked.held, asked.held_clients),
@@ -119,7 +119,7 @@ class MissingColumn(Attack):
         return lacking(knowledge) or ("" if _find_model(view) else "no global model was recorded")
 
     @cached_property
-    def _asked(self) -> "BuiltOnce[Asked]":
+    def _questions(self) -> "BuiltOnce[Asked]":
         return BuiltOnce(lambda claim, truth, _: ask(claim, truth, self.config.people))
 
 

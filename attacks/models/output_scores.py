@@ -15,7 +15,7 @@ from fedaudit.attacks.evaluation.scores import measure_fit, modified_entropy, sc
 from fedaudit.attacks.evaluation.targets import Target
 
 if TYPE_CHECKING:
-    from fedaudit.fl.tasks._task import Task
+    from fedaudit.fl.runtime.task import Task
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 

@@ -9,8 +9,7 @@ record. A reviewer who has the public key from elsewhere needs no digest.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ from fedaudit.audit.case.schemas import Form
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.decision import DeploymentDecision, Word
+from fedaudit.reports.decision import Word
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult
 
@@ -37,6 +36,7 @@ PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 SIGNED_FILES = ("audit.json", "config.yaml", "chain.json", "phases.json", "environment.json", "policy.json")
 NOTHING = "none"
+COUNTS = timedelta(days=365)
 RESULTS = {Word.READY: "PASSED", Word.WITH_CONDITIONS: "WARNED", Word.NOT_READY: "FAILED"}
 ASK = "do not decide from this folder; ask for the one that was sealed"
 
@@ -82,24 +82,19 @@ class Statement(Form):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signer:
-    """Who seals, what was required of the audit, which file is the model, and how long that counts."""
-
-    key: Ed25519PrivateKey
-    expires: date
-    required: Sequence[str] = ()
-    model: str = ""  # by default the released model
-
-
 def seal_run(
-    folder: Path, result: AuditResult, signer: Signer, render: Callable[[SealRecord], Iterable[str]]
+    folder: Path,
+    result: AuditResult,
+    key: Ed25519PrivateKey,
+    required: Sequence[str],
+    render: Callable[[SealRecord], Iterable[str]],
 ) -> SealRecord:
     """Render the reports with the seal's record in them, and sign.
 
-    `result` is the reviewed one, with its decision. `render` writes the reports and returns their names.
+    `result` is the reviewed one, with its decision; `required` are attacks that had to run. `render` writes the
+    reports and returns their names.
     """
-    record = _make_record(folder, result, result.verdict, signer)
+    record = _make_record(folder, result, key, required)
     written = sorted(render(record))
     chain.end(folder, "report")
     statement = {
@@ -109,7 +104,7 @@ def seal_run(
         "predicate": _make_predicate(folder, result, record).model_dump(exclude_none=True),
     }
     body = json.dumps(statement, sort_keys=True, ensure_ascii=False).encode()
-    RunDir(folder).write_json(folder / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
+    RunDir(folder).write_json(folder / SEAL, envelope.sign(PAYLOAD, body, key).model_dump())
     return record
 
 
@@ -155,7 +150,7 @@ def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> 
 def check_seal(folder: Path, key: Ed25519PublicKey, now: datetime | None = None) -> Statement:
     """The statement of a folder's seal; raises UserError where it is not by this key or does not count now."""
     if not (folder / SEAL).is_file():
-        raise UserError(f"{folder} has no {SEAL}", hint="its owner seals it with `fedaudit tools seal`")
+        raise UserError(f"{folder} has no {SEAL}", hint="its owner seals it with `fedaudit check RUN --sign KEY`")
     content = RunDir(folder).inside(SEAL).read_bytes()
     return open_seal(content, key, now or datetime.now(UTC), str(folder / SEAL))
 
@@ -214,22 +209,26 @@ def require_digests(folder: Path, statement: Statement, content: str, record: st
             )
 
 
-def _make_record(folder: Path, result: AuditResult, decision: DeploymentDecision, signer: Signer) -> SealRecord:
-    model = signer.model or find_release(folder / "artifacts") or "checkpoint/state.safetensors"
+def _make_record(
+    folder: Path, result: AuditResult, key: Ed25519PrivateKey, required: Sequence[str]
+) -> SealRecord:
+    decision = result.verdict
+    model = find_release(folder / "artifacts") or "checkpoint/state.safetensors"
     if not RunDir(folder).inside(model).is_file():
         raise UserError(
-            f"{folder} holds no released model", hint="name its file in the folder with --model, or record more"
+            f"{folder} holds no released model", hint="record kind global_model, which a seal is about"
         )
+    now = datetime.now(UTC)
     return SealRecord(
-        signer=envelope.key_id(signer.key.public_key()),
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        expires=signer.expires.isoformat(),
+        signer=envelope.key_id(key.public_key()),
+        at=now.isoformat(timespec="seconds"),
+        expires=(now.date() + COUNTS).isoformat(),
         tool=f"fedaudit {versions()['fedaudit']}",
         verdict=decision.word,
         policy=f"{result.policy.name}, version {result.policy.version}",
         policy_digest=result.policy.sha256,
         bar=decision.bar or NOTHING,
-        required=list(signer.required) or [NOTHING],
+        required=list(required) or [NOTHING],
         accepted=dict(sorted(decision.accepted.items())),  # as the statement sorts them
         content=chain.read_chain(folder).content(),
         digests={name: _digest(folder, name) for name in sorted(("audit.json", model))},

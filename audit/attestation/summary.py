@@ -2,7 +2,7 @@
 
 A Verification Summary Attestation (SLSA v1.0, https://slsa.dev/verification_summary/v1): an in-toto Statement in
 a DSSE envelope, signed by the reviewer. Levels are ours, since none of SLSA's tracks is about privacy. The file
-lies where the reviewer says and never in the folder.
+lies beside the folder, never in it.
 """
 
 import json
@@ -19,7 +19,6 @@ from fedaudit.audit.attestation.seal import PAYLOAD, STATEMENT, find_release
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.fl.runtime import durable
-from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
 PREDICATE = "https://slsa.dev/verification_summary/v1"
@@ -35,11 +34,7 @@ def open_signer(path: Path | None) -> Ed25519PrivateKey | None:
 def attest(
     path: Path, key: Ed25519PrivateKey, folder: Path, result: AuditResult, *, replayed: bool, sealed: bool
 ) -> None:
-    """Write the attestation of a verdict to `path`; raises UserError for a path in the folder."""
-    if path.resolve().is_relative_to(folder.resolve()):
-        raise UserError(
-            f"{path} lies in the folder it is about", hint="keep your attestation apart from the folder"
-        )
+    """Write the attestation of a verdict to `path`, which is not in the folder."""
     body = json.dumps(
         make_summary(key, folder, result, replayed=replayed, sealed=sealed), sort_keys=True, ensure_ascii=False
     )

@@ -26,7 +26,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, adapt, state_of
 from fedaudit.fl.recording.recorder import Recorder
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 
 Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
 

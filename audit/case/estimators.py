@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 
 LEAST = 1e-12  # a probability that counts as none
 

@@ -14,7 +14,7 @@ from fedaudit.audit.case.estimators import wrap_estimator
 from fedaudit.audit.case.networks import count_outputs
 from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays
 from fedaudit.fl.runtime.errors import UserError, quote_error, suggest_name
-from fedaudit.fl.tasks._task import Task, choose_task
+from fedaudit.fl.runtime.task import Task, choose_task
 
 ENOUGH = 20  # answers of one number each, all from 0 to 1: logits are never that
 Names = Sequence[str]  # of classes, in the order of the logits

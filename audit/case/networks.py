@@ -18,7 +18,7 @@ from fedaudit.fl.model import Net, State, adapt
 from fedaudit.fl.runtime.errors import UserError, quote_error
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.settings import check_settings
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.text import Text
 
 ONE_LOGIT = "of one logit z for two classes make two: torch.cat([torch.zeros_like(z), z], 1)"

@@ -3,7 +3,7 @@
 Nothing is invented: what nobody stated or brought is absent, and whoever needs it says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
@@ -27,10 +28,12 @@ from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
+
+AUXILIARY = 0.5  # share of the auditor's own examples that an adversary has; the rest is unseen
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,18 @@ class RecordedCase:
             mean=tuple(stated.mean),
             std=tuple(stated.std),
             about=stated.about or "The examples were stated by the federation's operator.",
+            columns=self._columns,
             task=self._task,
         )
+
+    @cached_property
+    def _columns(self) -> Columns | None:
+        """As stated; ranges that are not are those of the auditor's own rows, which no client holds."""
+        stated, known = self.subject.examples.table, self._truth_file
+        own = known.examples.x[known.owner == NOBODY]
+        if stated is None or not len(own):
+            return stated
+        return replace(stated.learn(own), mean=stated.mean, std=stated.std)
 
     @cached_property
     def _task(self) -> Task:
@@ -122,8 +135,7 @@ class RecordedCase:
                 kept.append(i)
         rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
         rows = rows[np.argsort(self.data.group(self._truth_file.examples)[rows], kind="stable")]
-        share = self.subject.auxiliary
-        mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
+        mine = np.diff(np.floor(np.arange(len(rows) + 1) * AUXILIARY + 1e-9)) > 0
         rest = rows[~mine]
         planted = rest[1::2] if not parts else rest[:0]
         return Split(

@@ -55,7 +55,8 @@ def describe_scope(
         method_text=f"{federation.card.text} {'' if federation.simulated else RECORDED}".strip(),
         dataset=federation.about.dataset,
         dataset_text=(
-            f"{data.about.rstrip('.')}. {len(records):,} different examples with the clients, "
+            f"{data.about.rstrip('.')}{'. ' if data.about else ''}"
+            f"{len(records):,} different examples with the clients, "
             f"{len(examples.auxiliary):,} with the attacker, {len(examples.reference):,} held out for "
             f"controls, {len(data.test):,} for the test of accuracy; "
             f"{_describe_groups(data, examples, records)}."

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import ENOUGH, Check, ConstantKind, Seen
 from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.observer.check import ENOUGH, Check, ConstantKind, Seen
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.foreign import find, importing_anew, name_code

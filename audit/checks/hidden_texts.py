@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.payloads import make_small, read_numbers, read_spelled, subtract_arrays
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.reports.result import Finding, Severity

@@ -13,9 +13,9 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.families.adapters import A, B
 from fedaudit.fl.kinds import DELTAS, TRAINED, Kind

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Finding, Severity

@@ -8,8 +8,8 @@ import numpy as np
 from fedaudit.attacks.evaluation.span import count_law, list_pairs
 from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest

@@ -8,8 +8,8 @@ import numpy as np
 from fedaudit.audit.accounting.status import list_units
 from fedaudit.audit.case.case import ObservedFederation, Split
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl import ledger
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content

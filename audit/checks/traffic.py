@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import ObservedFederation
-from fedaudit.audit.checks._check import Check, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Check, Seen
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read_message

@@ -19,7 +19,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.accountants._engines import choose
+from fedaudit.audit.accounting.accountants.auto import choose_engine
 from fedaudit.audit.accounting.accountants.exact import closed_form
 from fedaudit.audit.accounting.below import tell_apart
 from fedaudit.audit.accounting.terms import Term, drop_sampling, merge_gaussians
@@ -76,7 +76,7 @@ def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attaine
         return _compute_batches(one.term, count, s.batches, delta, attained)
     counts = merge_gaussians({one.term: count})
     upper, how = closed_form(drop_sampling({one.in_full or one.term: count}), delta), "closed form"
-    engine = choose(counts, delta)
+    engine = choose_engine(counts, delta)
     composed = getattr(engine, "function", None)
     if composed is not None:
         with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # the closed form still bounds it

@@ -63,7 +63,7 @@ dp = _group("dp", "Differential privacy: budgets, calibration, claims.")
 tools = _group("tools", "Plugins, recorders, installation, signatures, removal of data.")
 
 CONFINED: Final = ContextVar("CONFINED", default=False)  # set by the program that users start
-# Commands that may open what others wrote, such as "check" or "tools seal" -> their arguments that they write
+# Commands that may open what others wrote, such as "check" or "tools shred" -> their arguments that they write
 READERS: dict[str, tuple[str, ...]] = {}
 
 
@@ -150,7 +150,7 @@ def reader(
     files: Sequence[str] = (),
     own: Sequence[str] = (),
     reads: Sequence[str] = (),
-    target: Callable[[Mapping[str, Any]], Path] | None = None,
+    target: Callable[[Mapping[str, Any]], Path | None] | None = None,
     when: Callable[[Mapping[str, Any]], bool] = lambda given: True,
     works: bool = False,
     keeps: bool = False,
@@ -163,7 +163,7 @@ def reader(
         files: Its arguments that are files which it writes, whatever their suffix.
         own: Its arguments that are configs of the user.
         reads: Paths that it reads without being asked to.
-        target: The first of them, where it is not what was given.
+        target: The first of them, where it is not what was given; None where nothing is written.
         when: Whether these arguments name something that others may have written.
         works: Whether it may train and attack for hours.
         keeps: Whether what follows from its arguments, a config of the user, is kept in the index.

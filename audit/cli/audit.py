@@ -25,7 +25,6 @@ class Asked:
     config: Path
     out: Path | None = None
     workers: str | None = None
-    hours: float = 24  # of a training that may be started
     data: Sequence[str] = ()  # copies of what the config reads elsewhere
     trust: bool = False  # whether what the config names may be run and downloaded
 
@@ -36,7 +35,7 @@ class Asked:
 
     def load(self) -> "Config":
         """The settings, with the number of workers that the command line says."""
-        from fedaudit.audit.phases.load import load_config
+        from fedaudit.audit.cli.load import load_config
 
         config = load_config(self.config, self.data, trust_plugins=self.trust)
         return config if self.workers is None else config.with_workers(self.workers)
@@ -45,8 +44,8 @@ class Asked:
 def finish_audit(asked: Asked) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
     from fedaudit.audit.cli.ending import last_words
-    from fedaudit.audit.phases.result_file import read_result
-    from fedaudit.audit.phases.review import review
+    from fedaudit.audit.phases.evidence import read_result
+    from fedaudit.audit.review.review import review
 
     settings = asked.load()
     was_there = (asked.folder / "phases.json").exists()
@@ -105,9 +104,10 @@ def _run_phases(asked: Asked, config: "Config", names: list[str] | None) -> "Run
             raise typer.Exit
     was_begun = (asked.folder / "phases.json").exists()  # which was allowed then
     if isinstance(config, SimulatedConfig) and not many and not was_begun:
+        from fedaudit.audit.cli.confine import choose_limits
         from fedaudit.audit.cli.preflight import Forecast
 
-        Forecast(config).refuse_endless(asked.hours)
+        Forecast(config).refuse_endless(choose_limits(works=True).seconds)
     folder = RunDir.open(asked.folder) if asked.config.is_dir() else RunDir.create(asked.folder)
     wanted = names or [p.name for p in phases(config.case)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:

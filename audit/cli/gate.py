@@ -13,7 +13,7 @@ from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.earlier import is_earlier
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.load import parse_data
+from fedaudit.audit.cli.load import parse_data
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
@@ -24,7 +24,7 @@ from fedaudit.reports.result import AuditResult, Severity
 
 if TYPE_CHECKING:
     from fedaudit.audit.attestation.seal import Statement
-    from fedaudit.audit.phases.review import Review
+    from fedaudit.audit.review.review import Review
 
 MOST_STRANGERS = 5
 NOT_REPLAYED = (
@@ -38,9 +38,7 @@ class Reviewer:
     """By what a reviewer judges; paths of files, read when a folder is judged."""
 
     policy: str = ""  # a name or a path; empty: the folder's own
-    fail_on: Severity | None = None
-    require: Path | None = None
-    waivers: Path | None = None
+    terms: Path | None = None
     baseline: Path | None = None
     digest: str = ""  # of the content or the record, held apart from the folder
     trust: bool = False
@@ -66,7 +64,7 @@ class Judged:
         """Give the verdict of a result of this federation under the same terms; without any it has its own."""
         if not self.terms.has_any:
             return
-        from fedaudit.audit.phases.result_file import read_policy
+        from fedaudit.audit.phases.evidence import read_policy
         from fedaudit.audit.verdict.decision import decide
 
         result.questions = accept_cells(result.questions, self.terms)
@@ -78,10 +76,10 @@ class Judged:
 @sharing()
 def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     """Raises UserError for the first thing in the folder that is not what such a run leaves."""
-    from fedaudit.audit.phases.review import review
+    from fedaudit.audit.review.review import review
 
-    needed = reviewer_files.read_requirements(reviewer.require)
-    waivers = reviewer_files.read_waivers(reviewer.waivers)
+    added = reviewer_files.read_terms(reviewer.terms)
+    needed = [(s.name, dict(s.settings)) for s in added.attacks]
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     if is_earlier(folder.path):
@@ -98,16 +96,16 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     unmet: tuple[str, ...] = ()
     if needed:
         from fedaudit.audit.case.open import open_case
-        from fedaudit.audit.phases.choice import choose
-        from fedaudit.audit.phases.review import find_unmet
+        from fedaudit.audit.planning.choice import choose
+        from fedaudit.audit.review.review import find_unmet
 
         chosen = choose(config, open_case(folder, config)).specs
         plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
         unmet = tuple(find_unmet([AttackSpec.model_validate(p) for p in plans], made.result.findings, needed))
     today = datetime.now(UTC).date()
-    acceptance = reviewer_files.apply_waivers(waivers, made.result, made.content, today)
+    acceptance = reviewer_files.apply_waivers(added.waivers, made.result, made.content, today)
     terms = Terms(
-        fail_on=reviewer.fail_on,
+        fail_on=Severity(added.fail_on) if added.fail_on else None,
         accepted=acceptance.accepted,
         known=find_known(made.result, before),
         unmet=unmet,

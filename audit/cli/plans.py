@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.cli.plan_lines import Rows
-from fedaudit.audit.phases.efforts import recall_errors
+from fedaudit.audit.planning.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors

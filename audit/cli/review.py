@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -16,21 +17,14 @@ from fedaudit.audit.settings import consent
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from fedaudit.audit.attestation.seal import Statement
     from fedaudit.audit.cli.gate import Judged
-    from fedaudit.reports.result import AuditResult, Severity
+    from fedaudit.reports.result import AuditResult
 
 
 CLOCKS_DIFFER = timedelta(minutes=5)  # between a signer and a time-stamping authority
-
-
-class FailingSeverity(StrEnum):
-    """Severities that can forbid a deployment."""
-
-    CRITICAL = "critical"
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
 
 
 class Format(StrEnum):
@@ -44,24 +38,21 @@ class Format(StrEnum):
 
 
 Policy = Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")]
-FailOn = Annotated[
-    Optional[FailingSeverity],  # noqa: UP045
-    typer.Option(help="lowest severity that forbids a deployment; default: as the policy says"),
-]
-Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks that must have run")]  # noqa: UP045
-Waivers = Annotated[Optional[Path], typer.Option(help="a file of findings somebody answers for")]  # noqa: UP045
+TermsFile = Annotated[Optional[Path], typer.Option(help="your terms, a file: bar, attacks, waivers")]  # noqa: UP045
 Baseline = Annotated[Optional[Path], typer.Option(help="a run: only what is new or worse counts")]  # noqa: UP045
 
 
-@reader()
+Sign = Annotated[Optional[Path], typer.Option(metavar="KEY", help="sign it: your private Ed25519 key, PEM")]  # noqa: UP045
+
+
+@reader(writes=["sealed"], target=lambda given: given["run"] if given.get("sign") else None)
 def check(
     run: RunFolder,
-    fail_on: FailOn = None,
     policy: Policy = "default",
-    require: Require = None,
-    waivers: Waivers = None,
+    terms: TermsFile = None,
     baseline: Baseline = None,
     format: Annotated[Format, typer.Option(help="of what is printed")] = Format.TEXT,
+    sign: Sign = None,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -69,21 +60,17 @@ def check(
 
     Derives the verdict once more from evidence/ and the ledger under your policy, and refuses a folder that has
     another, lacks a message or a phase, or does not fit its own digests. Believes what the attacks measured, and
-    that a report shows this verdict if chain.json has its digest; `verify` proves more. Exit code 0 ready (or
-    with conditions), 1 not ready, 2 error, 3 cannot tell.
+    that a report shows this verdict if chain.json has its digest; `verify` proves more. With --sign the owner
+    seals verdict, model and reports in seal.json, for a year.
+    Exit code 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
+    from fedaudit.audit.attestation import envelope
     from fedaudit.audit.cli.gate import Reviewer, describe, judge_folder
 
-    reviewer = Reviewer(
-        policy=policy,
-        fail_on=severity(fail_on),
-        require=require,
-        waivers=waivers,
-        baseline=baseline,
-        trust=trust,
-        data=tuple(data or ()),
-    )
-    given = {"require": require, "waivers": waivers, "baseline": baseline, "policy": policy != "default"}
+    key = envelope.private_key(sign) if sign else None
+
+    reviewer = Reviewer(policy=policy, terms=terms, baseline=baseline, trust=trust, data=tuple(data or ()))
+    given = {"terms": terms, "baseline": baseline, "sign": sign, "policy": policy != "default"}
     with _telling_earlier(run, None, given):
         judged = judge_folder(run, reviewer)
     if format is Format.TEXT:
@@ -91,23 +78,25 @@ def check(
             say(line)
     else:
         print_document(_export(judged.result, format))
+    if key is not None:
+        for line in _seal(judged, key):
+            say(line, err=format is not Format.TEXT)
     raise typer.Exit(exit_code(judged.result))
 
 
-@reader(files=["attest"], works=True)
+@reader(
+    files=["attested"], target=lambda given: name_summary(given["run"]) if given.get("sign") else None, works=True
+)
 def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder; with --seal the file of a model")],
     policy: Policy = "default",
-    fail_on: FailOn = None,
-    require: Require = None,
-    waivers: Waivers = None,
+    terms: TermsFile = None,
     digest: Annotated[str, typer.Option(help="of content or record, that you were given apart from it")] = "",
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
     authority: Annotated[Path | None, typer.Option(help="root certificate of who stamped the seal, PEM")] = None,
     seal: Annotated[Optional[Path], typer.Option(help="seal.json: is the file RUN the model of it?")] = None,  # noqa: UP045
     replay: Annotated[bool, typer.Option("--replay", help="make the run again and judge what comes out")] = False,
-    attest: Annotated[Optional[Path], typer.Option(help="write your own attestation to this file")] = None,  # noqa: UP045
-    sign_with: Annotated[Optional[Path], typer.Option(help="your private key for --attest, PEM")] = None,  # noqa: UP045
+    sign: Sign = None,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -116,39 +105,26 @@ def verify(
     With --seal say whether a model is the audited one.
     Renders the reports once more and names those that differ. With --key everything in the folder is what the
     signer sealed, with --digest what you hold the digest of; with --replay the run is made again, training,
-    attacks and accounts, every file is compared, and what came out is judged.
+    attacks and accounts, every file is compared, and what came out is judged. With --sign your own attestation is
+    written beside the folder, as RUN.vsa.json.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary
     from fedaudit.audit.attestation.seal import check_files
     from fedaudit.audit.cli.gate import Reviewer, describe, describe_seal, judge_folder
 
-    if (attest is None) != (sign_with is None):
-        raise UserError("--attest and --sign-with go together", hint="--attest vsa.json --sign-with mine.pem")
     if seal is not None:
-        unheeded: dict[str, object] = {
-            "policy": policy != "default",
-            "fail-on": fail_on,
-            "require": require,
-            "waivers": waivers,
-        }
-        unheeded |= {"digest": digest, "authority": authority, "replay": replay, "attest": attest}
+        unheeded: dict[str, object] = {"policy": policy != "default", "terms": terms}
+        unheeded |= {"digest": digest, "authority": authority, "replay": replay, "sign": sign}
         _verify_model(run, seal, key, [name for name, value in unheeded.items() if value])
-    signer = summary.open_signer(sign_with)
+    signer = summary.open_signer(sign)
     statement = _check_seal(run, key)
     stamped = _check_timestamp(run, statement, authority)
     more = [*describe_seal(statement), stamped] if statement else []
-    given = {"digest": digest, "require": require, "waivers": waivers, "replay": replay, "attest": attest}
+    given = {"digest": digest, "terms": terms, "replay": replay, "sign": sign}
     given["policy"] = policy != "default"
     reviewer = Reviewer(
-        policy=policy,
-        fail_on=severity(fail_on),
-        require=require,
-        waivers=waivers,
-        digest=digest,
-        trust=trust,
-        data=tuple(data or ()),
-        render=True,
+        policy=policy, terms=terms, digest=digest, trust=trust, data=tuple(data or ()), render=True
     )
     with _telling_earlier(run, statement, given, more):
         judged = judge_folder(run, reviewer)
@@ -158,17 +134,32 @@ def verify(
     word = more or _describe_trust(digest, judged)
     for line in (*_list_verdict(result), *describe(judged, statement, replayed=replay), *lines, *word):
         say(line)
-    if attest is not None and signer is not None:
-        summary.attest(attest, signer, judged.folder.path, result, replayed=replay, sealed=statement is not None)
-        say(f"attested: {attest}")
+    if signer is not None:
+        made = name_summary(judged.folder.path)
+        summary.attest(made, signer, judged.folder.path, result, replayed=replay, sealed=statement is not None)
+        say(f"attested: {made}")
     raise typer.Exit(exit_code(result))
 
 
-def severity(bar: FailingSeverity | None) -> "Severity | None":
-    """The severity that an option names."""
-    from fedaudit.reports.result import Severity
+def name_summary(run: Path) -> Path:
+    """Where the reviewer's attestation goes: beside the folder that it is about."""
+    return run.resolve().with_name(f"{run.resolve().name}.vsa.json")
 
-    return None if bar is None else Severity(bar.value)
+
+def _seal(judged: "Judged", key: "Ed25519PrivateKey") -> Iterator[str]:
+    """Render the reports with the seal in them, sign them with verdict and model, and say so."""
+    from fedaudit.audit.attestation.record import SEAL
+    from fedaudit.audit.attestation.seal import seal_run
+    from fedaudit.audit.phases.report import write_reports
+
+    folder = judged.folder
+    with folder.lock():
+        write = partial(write_reports, folder.path, judged.config.sections, judged.config.report)
+        record = seal_run(folder.path, judged.result, key, judged.required, write)
+    yield f"sealed: {folder.path / SEAL}, counts until {record.expires}"
+    yield f"signer: SHA-256 {record.signer}"
+    yield from (f"{name}: SHA-256 {digest}" for name, digest in record.digests.items())
+    yield f"a reviewer who has your public key checks it: fedaudit verify {folder.path} --key KEY.pub.pem"
 
 
 def exit_code(result: "AuditResult") -> int:
@@ -252,7 +243,7 @@ def _telling_earlier(
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":
     """The run once more: what follows from it, and how the folder compares."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.experiments.replay import RunReplay
+    from fedaudit.audit.review.replay import RunReplay
     from fedaudit.audit.verdict.policy import load_policy
 
     with TemporaryDirectory() as place, progress() as report_progress:

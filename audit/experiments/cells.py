@@ -26,7 +26,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.fl.runtime.errors import UserError, describe_unexpected
+from fedaudit.fl.runtime.errors import BrokenPlugin, UserError, describe_unexpected
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.side_by_side import Death, side_by_side
@@ -38,6 +38,7 @@ from fedaudit.reports.robustness import NotRun
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
+BROKEN, REFUSED = 1, 2  # codes of a cell: it went wrong, or its config was refused
 ALL = tuple(p.name for p in PHASES)
 PRELOAD = ("fedaudit.audit.experiments.cells", "fedaudit.audit.phases.attack")  # of a process of cells
 
@@ -65,7 +66,7 @@ class Failure:
     @property
     def is_refusal(self) -> bool:
         """Whether its config was refused; anything else failed."""
-        return self.code == 2 and not self.sentence.startswith("unexpected ")
+        return self.code == REFUSED
 
 
 # runs cells, by their overrides: those that came to their end, and why others did not
@@ -173,7 +174,7 @@ def _share_out(cells: Sequence[RunCell]) -> "Call | None":
     """Ask the other ranks of a torchrun job, if this is one."""
     if (workers := cells[0].config.workers) != "torchrun":
         return None
-    from fedaudit.audit.phases.shares import share_out
+    from fedaudit.audit.planning.shares import share_out
 
     what = [
         {
@@ -238,11 +239,12 @@ def _run(cell: RunCell, progress: Progress, workers: int | None) -> Failure | No
         folder = RunDir.create(cell.folder)
         execute(folder, cell.config, cell.phases, report, skip_finished=True, workers=workers)
     except UserError as error:
-        return Failure(name=cell.name, code=2, sentence=error.sentence, hint=error.hint)
+        code = BROKEN if isinstance(error, BrokenPlugin) else REFUSED
+        return Failure(name=cell.name, code=code, sentence=error.sentence, hint=error.hint)
     except Exception as error:
         if os.environ.get("FEDAUDIT_DEBUG"):
             raise
-        return Failure(name=cell.name, code=2, sentence=describe_unexpected(error)[0])
+        return Failure(name=cell.name, code=BROKEN, sentence=describe_unexpected(error)[0])
     return None
 
 

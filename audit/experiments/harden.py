@@ -23,9 +23,9 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.experiments.cells import Failure, RunCell, run_cells
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -33,7 +33,7 @@ from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.decision import list_exposed
-from fedaudit.audit.verdict.ranking import Standing, rank
+from fedaudit.audit.verdict.trade_offs import Standing, rank
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Figure, Severity
@@ -216,7 +216,7 @@ class Search:
     def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
         """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
         screened = self._audit.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
-        changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
+        changes: dict[str, Any] = {"noise_audit": False, "report": {"formats": ["json"]}}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
         wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
         folder = self._run.inside(f"tried/{variant.name}")

@@ -13,12 +13,13 @@ from typing import Any
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.experiments.cells import Failure, RunCell, Simulate, list_cells, list_not_run, run_all
+from fedaudit.audit.experiments.cells import BROKEN, Failure, RunCell, Simulate, list_cells, list_not_run, run_all
 from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
+from fedaudit.audit.robustness.reach import plan_leaders
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
@@ -58,7 +59,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             made = run_matrix(config.matrix, plan, partial(simulate, "matrix"))
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
-            find = partial(find_round, case, config.matrix.round)
+            find = partial(find_round, case)
             made = replay_round(find, case.clients, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):
@@ -92,7 +93,7 @@ def run_matrix(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simu
     `plan` lists the runs of a matrix of this audit.
     """
     todo, ended, failures = plan(matrix), dict[MatrixPlace, FinishedRun](), list[Failure]()
-    ran = dict[str, MatrixPlace]()
+    ran, is_led = dict[str, MatrixPlace](), False
     while True:
         wanted = {p.folder: p for p in todo}
         cells, failed = simulate({n: p.overrides for n, p in wanted.items()})
@@ -102,6 +103,10 @@ def run_matrix(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simu
         with workers.one_thread(), sharing():
             made = tabulate(ended, list_not_run(failures))
         todo = plan_family(ended, ran)
+        if not todo and not is_led:
+            todo, uncompared = plan_leaders(ended, ran)
+            failures += [Failure(name=n, code=BROKEN, sentence=why) for n, why in uncompared.items()]
+            is_led = True
         if not todo and matrix.breakdown:
             todo = plan_bisection(plan, matrix, made, ran)
         if not todo:

@@ -6,7 +6,7 @@ from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.experiments import cells
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.shares import do_share
+from fedaudit.audit.planning.shares import do_share
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime.machine import hide_unused

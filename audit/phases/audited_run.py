@@ -3,32 +3,38 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
+from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.schemas import Environment
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.case.timelines import plot_rounds
 from fedaudit.audit.importing.doubts import list_doubts, qualify_finding
 from fedaudit.audit.observer.exposure import list_exposures
-from fedaudit.audit.phases.bounds import Account, read_account
-from fedaudit.audit.phases.choice import AttackChoice, choose
+from fedaudit.audit.phases.account import Account, read_account
 from fedaudit.audit.phases.evidence import EvidenceFolder, put_own_card
-from fedaudit.audit.phases.questions import gather_answers, is_traced, observe_scene
+from fedaudit.audit.phases.plan import read_phases
+from fedaudit.audit.planning.choice import AttackChoice, choose
+from fedaudit.audit.planning.questions import gather_answers, is_traced, observe_scene, read_attackers
 from fedaudit.audit.robustness.findings import list_robustness_findings, plot_robustness
+from fedaudit.audit.robustness.rule_questions import answer_rule_questions
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.verdict.findings import describe_attack, list_figures
 from fedaudit.audit.verdict.policy import GradingPolicy
-from fedaudit.audit.verdict.questions import Answered, answer_questions, list_questions
-from fedaudit.audit.verdict.scene import name_finding
+from fedaudit.audit.verdict.questions import Answered, answer_questions
+from fedaudit.audit.verdict.scene import list_questions, name_finding
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.fl import ledger
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.result import Figure, Finding
+from fedaudit.reports.questions import RuleQuestion
+from fedaudit.reports.result import Figure, Finding, ReproductionRecord
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class AuditedRun:
     def _judge_attack(self, file: Mapping[str, Any], policy: GradingPolicy, answered: Answered) -> Finding:
         label, aim = file["name"], Aim(file["card"]["aim"])
         name = next((spec.name for spec in self.choice.specs if spec.label == label), label)
-        finding = describe_attack(file, answered.shown.get(name_finding(file)), self.config.prior)
+        finding = describe_attack(file, answered.shown.get(name_finding(file)))
         finding = qualify_finding(policy.rate(finding), self.imported)
         finding.taxonomy = taxa(sort_of(name, aim))
         return finding
@@ -143,6 +149,12 @@ class AuditedRun:
         answers = gather_answers(self.attacks, self.choice, panel, facts, account.bounds, constant, self.imported)
         return answer_questions(list_questions(scene, policy.demands), scene, answers)
 
+    def ask_of_rules(self, policy: GradingPolicy, facts: Sequence[Finding]) -> list[RuleQuestion]:
+        """Every question about the model as it stands."""
+        attackers, evidence = read_attackers(self.config), self.evidence
+        questions = attackers.list_questions(policy.demands)
+        return answer_rule_questions(questions, evidence.matrix, evidence.absence, facts, attackers.aims)
+
     def plot(self, attacks: Sequence[Finding]) -> list[Figure]:
         """Pictures: of each attack's finding, the ledger, the matrix and the rounds."""
         return [
@@ -151,3 +163,25 @@ class AuditedRun:
             *plot_robustness(self.evidence.matrix, self.evidence.absence),
             *plot_rounds(self.history, self.case.time_model, self.run.artifacts),
         ]
+
+
+def describe_run(folder: Path, recorded: chain.Chain, seed: int) -> ReproductionRecord:
+    """How the run in this folder was made, by its chain."""
+    run = RunDir(folder)
+    environment, phases = run.read(run.environment, Environment), read_phases(run.path)
+    first = chain.first_of(recorded)
+    made = recorded.links[first].aside
+    kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
+    return ReproductionRecord(
+        command="fedaudit run config.yaml",
+        config=run.config.read_text(encoding="utf-8"),
+        seed=seed,
+        versions=environment.versions,
+        hardware=environment.hardware,
+        hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
+        inputs=chain.inputs(recorded, run.trained_on() or {}),
+        threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
+        commit=made.commit,
+        started=phases[first]["started"],
+        seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
+    )

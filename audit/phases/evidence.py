@@ -1,4 +1,7 @@
-"""Evidence: the files that phases leave under evidence/; each is read and checked once, when it is asked for."""
+"""Files that phases leave, in their forms: those of evidence/, each read and checked once, and audit.json.
+
+Whether these fit the evidence is asked in audit/phases/score.py.
+"""
 
 import dataclasses
 import json
@@ -12,16 +15,18 @@ from fedaudit.audit.accounting.budget import SpentBudget
 from fedaudit.audit.accounting.status import BoundCheck
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
-from fedaudit.audit.checks._check import Checked
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
+from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.absence import Absence
-from fedaudit.reports.result import NoiseAuditRecord
+from fedaudit.reports.result import AuditResult, NoiseAuditRecord
 from fedaudit.reports.robustness import Robustness
 
 if TYPE_CHECKING:
-    from fedaudit.audit.phases.choice import AttackChoice
+    from fedaudit.audit.planning.choice import AttackChoice
 
 T = TypeVar("T")
 # names of the files; each attack leaves one of its own beside them
@@ -70,6 +75,7 @@ class EvidenceFolder:
             results=[r for one in said for r in one.results],
             declared=[*(d for one in said for d in one.declared), *unmade],
             constant=[k for one in said for k in one.constant],
+            rows=[r for one in said for r in one.rows],
         )
 
     @cached_property
@@ -126,3 +132,31 @@ def put_own_card(file: Mapping[str, Any], choice: "AttackChoice") -> dict[str, A
     if spec is None:
         return dict(file)
     return {**file, "card": parse_json(json.dumps(card_fields(choice.cards[spec.label], spec)))}
+
+
+def read_result(folder: Path) -> AuditResult:
+    """audit.json of a run, validated; what another version says besides is left out."""
+    audit = folder / "audit.json"
+    if not audit.exists():
+        raise UserError(f"no audit.json in {folder}", hint="`fedaudit run RUN --phase score` writes it")
+    try:
+        data = audit.read_bytes()
+        parse_json(data)  # a key that stands twice
+        return AuditResult.model_validate_json(data, extra="ignore")
+    except ValueError as error:
+        lines = str(error).splitlines()
+        raise UserError(
+            f"{audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
+            hint="`fedaudit run RUN --phase score` makes it again",
+        ) from error
+
+
+def read_policy(folder: Path) -> GradingPolicy:
+    """The policy that the folder keeps, by which its audit.json was judged."""
+    run = RunDir(folder)
+    found = run.read(run.policy, GradingPolicy)
+    if found.decision is None or found.questions is None or found.panel is None:
+        raise UserError(
+            f"{run.policy} is not a whole policy", hint="`fedaudit run RUN --phase score` makes it again"
+        )
+    return found

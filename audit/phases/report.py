@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.spec import Text
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.renderer import Renderer
@@ -56,3 +57,18 @@ def name_reports(report: ReportSettings) -> list[str]:
 def _renderers(report: ReportSettings) -> dict[str, type[Renderer]]:
     renderers: list[type[Renderer]] = [catalog.load("renderers", name) for name in report.formats]
     return {f"report.{r.suffix}": r for r in renderers}
+
+
+def render_annex(whole: AuditResult) -> bytes:
+    """What the report of a whole result withholds, as one page of HTML: the pictures with nothing left out.
+
+    Raises UserError where no attack drew any.
+    """
+    if not whole.galleries:
+        raise UserError(
+            "the report withholds no pictures: no attack of the run drew any", hint="nothing is left to write"
+        )
+    annex = whole.model_copy(update={"title": f"{whole.title}: what its report withholds"})
+    document = compose(annex, [catalog.load("sections", "galleries")])
+    page: bytes = catalog.load("renderers", "html")().render(document)
+    return page

@@ -2,21 +2,17 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from fedaudit.audit.attestation import chain
+from fedaudit.audit.case.digests import timeless
+from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.metrics import keep_known, summary
-from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference
 from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.phases.audited_run import AuditedRun
-from fedaudit.audit.phases.questions import ask_of_rules, read_attackers
-from fedaudit.audit.phases.result_file import (
-    describe_run,
-    find_difference,
-    read_policy,
-    read_result,
-    record_policy,
-)
+from fedaudit.audit.phases.audited_run import AuditedRun, describe_run
+from fedaudit.audit.phases.evidence import read_policy, read_result
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, RecordedConfig
 from fedaudit.audit.verdict.disclosure import withhold
@@ -31,10 +27,15 @@ from fedaudit.audit.verdict.findings import (
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import AuditResult, worst_first
+from fedaudit.reports.result import AuditResult, PolicyRecord, worst_first
 from fedaudit.reports.system import System
 
 Progress = Callable[[str, int, int], None]
+# Keys of audit.json that state a verdict and what it rests on
+FACTS = (
+    *("findings", "questions", "rule_questions", "people", "bounds", "claims", "noise_audits", "unverified"),
+    *("robustness", "absence", "history", "summary_metrics", "alternatives", "decision"),
+)
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
@@ -85,7 +86,7 @@ class Scoring:
         answered = left.ask(policy, facts)
         attacks = left.list_attacks(policy, answered)
         figures = left.plot(attacks)
-        rule_questions = ask_of_rules(read_attackers(config), policy.demands, evidence, facts)
+        rule_questions = left.ask_of_rules(policy, facts)
         findings = [*attacks, *facts]
         join_leaks(findings)
         findings = worst_first(findings)
@@ -103,7 +104,7 @@ class Scoring:
             figures=figures,
             galleries=[g for file in left.attacks for g in list_galleries(file)],
             texts=[t for file in left.attacks for t in list_texts(file)],
-            rows=[r for file in left.attacks for r in list_rows(file)],
+            rows=[*evidence.checks.rows, *(r for file in left.attacks for r in list_rows(file))],
             bounds=account.bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=account.noise_audits,
@@ -132,3 +133,22 @@ class Scoring:
 def _name_report(title: str, subject: str) -> str:
     """The title of a report; without one, what the operator of a recorded federation calls it."""
     return subject if subject and title == Config.model_fields["title"].default else title
+
+
+def record_policy(policy: GradingPolicy, recorded: chain.Chain) -> PolicyRecord:
+    """The policy as audit.json names it, and when it was fixed."""
+    fixed, first_evidence = chain.find_registration(recorded, policy)
+    record = policy.record()
+    record.fixed, record.first_evidence = fixed, first_evidence
+    return record
+
+
+def find_difference(theirs: AuditResult, derived: AuditResult) -> ConfigDifference | None:
+    """The first fact in which an audit.json differs from what follows from its folder."""
+    return difference(_list_facts(theirs), _list_facts(derived))
+
+
+def _list_facts(result: AuditResult) -> dict[str, Any]:
+    """What of an audit a reader compares: ids, outcomes, severities, numbers and the word."""
+    said = timeless(result.model_dump(mode="json", include=set(FACTS)), ("findings.*.seconds",))
+    return dict(keep_facts(said) or {})

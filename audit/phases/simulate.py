@@ -6,7 +6,7 @@ from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.federation import Simulation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import refuse_fruitless, refuse_impossible
+from fedaudit.audit.planning.choice import refuse_fruitless, refuse_impossible
 from fedaudit.audit.robustness.dropout import find_holders
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors

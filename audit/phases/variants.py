@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.clock import compare_times
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.evidence import EvidenceFolder
-from fedaudit.audit.phases.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
+from fedaudit.audit.phases.evidence import EvidenceFolder, read_result
 from fedaudit.audit.phases.plan import is_audited_run
-from fedaudit.audit.phases.questions import ask_attacks, is_traced, observe_scene
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.planning.choice import choose, choose_anew
+from fedaudit.audit.planning.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
+from fedaudit.audit.planning.questions import ask_attacks, is_traced, observe_scene
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
@@ -74,14 +73,14 @@ class Variants:
 
     def _fit_budget(self, variants: Iterable[Variant]) -> Iterator[Variant]:
         """The first few whose attacks fit the budget together, by the estimates on their cards."""
-        left, taken = self._config.budget.minutes * 60, 0
+        left, taken = self._config.budget * 60, 0
         most = MOST if isinstance(self._config, SimulatedConfig) else MOST_COPIES
         for variant in variants:
             changes = {"protections": variant.model_dump()["protections"], "variants": []}
             changed = overridden(self._config, changes, where=f"variant {variant.name}")
             case = open_case(self._run, changed)
             is_auto = changed.attacks is None
-            specs = None if is_auto else choose_anew(choose(changed, case), changed.budget.minutes)
+            specs = None if is_auto else choose_anew(choose(changed, case), changed.budget)
             needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
             if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
                 left, taken = left - needed, taken + 1
@@ -101,7 +100,7 @@ class Variants:
         if changed.attacks is None and variant.attacks is None:  # what it sends decides
             return changed
         choice = choose(changed, open_case(self._run, changed))
-        specs = choose_anew(choice, changed.budget.minutes, variant.attacks)
+        specs = choose_anew(choice, changed.budget, variant.attacks)
         return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
 
     def locate(self, variant: Variant) -> RunDir:

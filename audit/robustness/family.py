@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedaudit.audit.robustness.finished_runs import FinishedRun
-from fedaudit.audit.robustness.plan import MatrixPlace
+from fedaudit.audit.robustness.plan import LED, MatrixPlace
 
 MOST = 3  # of each attacker
 LEAST = 0.25  # of its rounds
@@ -28,8 +28,9 @@ def plan_family(ended: Mapping[MatrixPlace, FinishedRun], ran: Mapping[str, obje
     for runs in sent.values():
         for member in list_preferred([m for _, chosen in runs for m in chosen]):
             for place, _ in runs:
-                attack = {**member, "clients": place.malicious}
-                new = replace(place, adversary=label(member), changes={**place.changes, "adversary": attack})
+                attack = {**member, "clients": place.changes["adversary"]["clients"]}
+                name = label(member) + LED * place.adversary.endswith(LED)
+                new = replace(place, adversary=name, changes={**place.changes, "adversary": attack})
                 if new.folder not in ran:
                     found[new.folder] = new
     return list(found.values())

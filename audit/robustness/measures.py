@@ -21,6 +21,7 @@ Answers = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 TENTH = 10  # percentile
 DRAWS = 2000
+DOING_NOTHING = "the same clients doing nothing"  # baseline
 ONE_SEED = "one seed; the interval is over test images alone"
 
 
@@ -66,7 +67,7 @@ def measure_drops(
         beside = None
         if idle:
             lost = measure(name, before, idle, looks)
-            beside = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
+            beside = Baseline(name=DOING_NOTHING, value=lost.value, interval=lost.interval)
         drops.append(measure(name, before, after, looks, beside))
     return drops
 

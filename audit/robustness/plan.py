@@ -21,10 +21,12 @@ from fedaudit.fl.runtime.plugin import configure
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
-CONTROLS = (PLANTED, IDLE)
+LED = ".led"  # ends the label of an attacker whose clients are those that move the rule most
+CONTROLS = (PLANTED, IDLE, IDLE + LED)
 # ipm with tau = n / m + 1 turns a plain mean round; where clients weigh by their examples the malicious may weigh
 # little, so the planted fault sends that many times it
 MARGIN = 10
+LEADERS = "by the clients that move the rule most"
 MOST_SAID = 4  # numbers of a setting, in a title
 
 
@@ -40,11 +42,18 @@ class ServerRule:
 
     def build(self) -> Aggregator:
         """The rule for models; raises UserError where it cannot be loaded."""
-        settings = {k: v for k, v in self.aggregator.items() if k != "name"}
-        made: Aggregator = configure(
-            catalog.load("aggregators", str(self.aggregator["name"])), settings, "matrix.aggregators"
-        )
-        return made
+        return self.build_all()[0]
+
+    def build_all(self) -> tuple[Aggregator, Aggregator]:
+        """The rules for models and for prototypes; raises UserError where one cannot be loaded."""
+
+        def make(spec: Mapping[str, Any], where: str) -> Aggregator:
+            settings = {k: v for k, v in spec.items() if k != "name"}
+            made: Aggregator = configure(catalog.load("aggregators", str(spec["name"])), settings, where)
+            return made
+
+        models = make(self.aggregator, "matrix.aggregators")
+        return models, make(self.prototypes, "matrix.prototype_aggregators")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -201,7 +210,8 @@ def describe(adversary: Mapping[str, Any]) -> str:
     settings = {
         k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share") and v is not None
     }
-    words = ", ".join(f"{k} {_say_value(v)}" for k, v in settings.items())
+    named = [f"{k} {_say_value(v)}" for k, v in settings.items()]
+    words = ", ".join([*named, *([LEADERS] if isinstance(adversary.get("clients"), Sequence) else [])])
     card = catalog.load("adversaries", str(adversary["name"])).card
     return f"{card.title} ({words})" if words else str(card.title)
 

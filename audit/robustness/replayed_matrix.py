@@ -6,7 +6,7 @@ same rule on the recorded uploads, and the controls are those of a simulated mat
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.robustness import family, measures
 from fedaudit.audit.robustness.finished_runs import score_classes
-from fedaudit.audit.robustness.plan import IDLE, PLANTED, ServerRule, describe, list_attackers, list_rules
+from fedaudit.audit.robustness.plan import (
+    CONTROLS,
+    IDLE,
+    LED,
+    PLANTED,
+    ServerRule,
+    describe,
+    list_attackers,
+    list_rules,
+)
+from fedaudit.audit.robustness.reach import find_leaders
 from fedaudit.audit.robustness.recorded_round import RecordedRound
 from fedaudit.audit.robustness.table import describe_adversary, find_breakdowns, give_advice, list_needs
 from fedaudit.audit.settings import catalog
@@ -125,7 +135,16 @@ class _Table:
                     self._leave_out(f"{rule.name}, {malicious} malicious", error)
                     continue
                 attacks = [RuleAttack(a, s, rule, malicious) for a, s in attackers.items() if s is not None]
-                self._attack_rule(attacks, clean[rule.name])
+                drawn = self.round.draw_clients(malicious)
+                self._attack_rule(attacks, clean[rule.name], drawn)
+                try:
+                    leaders = find_leaders(rule, self.round.weights, drawn)
+                except UserError as error:
+                    self._leave_out(f"{self.setting}/{rule.name}/reach", error, failed=True)
+                    continue
+                led = [replace(a, label=a.label + LED, spec={**a.spec, "clients": leaders}) for a in attacks]
+                if leaders:
+                    self._attack_rule([a for a in led if a.label != PLANTED + LED], clean[rule.name], leaders)
         self.made.needs = list_needs(list(rules.values()))
         progress(total, total)
 
@@ -136,27 +155,29 @@ class _Table:
     def _combine(self, rule: ServerRule, messages: Mapping[int, Message]) -> ReplayedRule:
         return ReplayedRule(self.round, self.round.combine(configure_rule(rule, self.round), messages))
 
-    def _attack_rule(self, attacks: list[RuleAttack], clean: ReplayedRule) -> None:
-        """Cells of one rule: the idle first, which the others stand beside."""
-        rule, looks = attacks[0].rule, sum(a.label not in (IDLE, PLANTED) for a in attacks)
-        attacks = sorted(attacks, key=lambda a: a.label != IDLE)
+    def _attack_rule(self, attacks: list[RuleAttack], clean: ReplayedRule, clients: Sequence[int]) -> None:
+        """Cells of one rule under the attacks of these clients: the idle first, which the others stand beside."""
+        rule, looks = attacks[0].rule, sum(a.label not in CONTROLS for a in attacks)
+        attacks = sorted(attacks, key=lambda a: a.label not in (IDLE, IDLE + LED))
         idle: ReplayedRule | None = None
         tried = {a.label for a in attacks}
         while attacks:
             attack = attacks.pop(0)
             try:
                 adversary = make_attacker(attack.spec)
-                forged, notes = self.round.forge(adversary, attack.malicious, configure_rule(rule, self.round))
+                forged, notes = self.round.forge(adversary, clients, configure_rule(rule, self.round))
                 after = self._combine(rule, forged)
             except UserError as error:
                 self._leave_out(f"{attack.label} on {rule.name}, {attack.malicious} malicious", error)
                 continue
+            named = {k: v for k, v in attack.spec.items() if k == "clients"}
             for member in [notes["sent"], *notes["near"]][: family.MOST] if "sent" in notes else ():
-                label = family.label(member)
+                label = family.label(member) + LED * attack.label.endswith(LED)
                 if label not in tried:  # what an attacker nearly took is tried by itself
                     tried.add(label)
-                    attacks.append(replace(attack, label=label, spec=member))
-            if attack.label == IDLE:
+                    attacks.append(replace(attack, label=label, spec={**member, **named}))
+            if attack.label in (IDLE, IDLE + LED):
+                self._note_cell(attack, clean, after, None, looks, notes)
                 idle = after
                 continue
             self._note_displacement(attack, clean, after)
@@ -221,12 +242,12 @@ class _Table:
             )
         )
 
-    def _leave_out(self, cell: str, error: UserError) -> None:
+    def _leave_out(self, cell: str, error: UserError, failed: bool = False) -> None:
         """Note a cell with its reason; those of one reason together."""
         reason = error.sentence
         known = next((n for n in self.made.not_run if n.reason == reason), None)
         if known is None:
-            self.made.not_run.append(NotRun(cells=[cell], reason=reason, failed=False))
+            self.made.not_run.append(NotRun(cells=[cell], reason=reason, failed=failed))
         elif cell not in known.cells:
             known.cells.append(cell)
 
@@ -266,7 +287,7 @@ def configure_rule(rule: ServerRule, here: RecordedRound) -> Aggregator:
 def make_attacker(spec: Mapping[str, Any]) -> Adversary:
     """The adversary of a cell; one that would look rounds ahead looks at this round."""
     cls = catalog.load("adversaries", str(spec["name"]))
-    settings = {k: v for k, v in spec.items() if k not in ("name", "id")}
+    settings = {k: v for k, v in spec.items() if k not in ("name", "id", "clients")}
     if any(f.name == "ahead" for f in dataclasses.fields(cls.Config)):
         settings["ahead"] = 0
     made: Adversary = configure(cls, settings, "matrix.adversaries")

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.robustness.measures import DOING_NOTHING
+from fedaudit.audit.robustness.plan import CONTROLS
 from fedaudit.audit.verdict.findings import bound_excess
+from fedaudit.audit.verdict.people import SLACK, rate
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.severity import SLACK, rate
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import Absence, Difference
@@ -95,11 +97,15 @@ def _take_worst(some: Iterable[LostAnswers]) -> LostAnswers:
 
 
 def _bound_excess(e: Evidence) -> tuple[float, float]:
-    """Both ends of its distance from the strongest baseline."""
+    """Both ends of its distance from the strongest baseline.
+
+    What the same clients take by doing nothing is no merit of an attack, and it is taken all the same.
+    """
     if e.interval is None or not math.isfinite(e.value):
         return ANYTHING
-    ends = [bound_excess(e, b) for b in e.baselines or (Baseline(name="nothing", value=0.0),)]
-    return _clip(min(down for down, _ in ends), min(up for _, up in ends))
+    ends = {b.name: bound_excess(e, b) for b in e.baselines or (Baseline(name="nothing", value=0.0),)}
+    most = min(up for name, (_, up) in ends.items() if name != DOING_NOTHING)
+    return _clip(min(down for down, _ in ends.values()), most)
 
 
 def _clip(low: float, high: float) -> tuple[float, float]:
@@ -158,6 +164,7 @@ def _answer_by_cells(
     ]
     if not cells:
         return {"why": "no run of the matrix was made of it"}
+    cells += [c for c in matrix.cells if c.rule == q.rule and c.adversary in CONTROLS and c not in cells]
     each = [bound_lost(c.evidence) for c in cells]
     lost = _take_worst(each)
     worst = max(zip(cells, each, strict=True), key=lambda pair: (*pair[1].of_all[:1], *pair[1].of_class))[0]

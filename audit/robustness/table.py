@@ -17,7 +17,16 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.robustness import measures, poisoned_data
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
-from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, MatrixPlace, ServerRule, describe, label_of
+from fedaudit.audit.robustness.plan import (
+    CONTROLS,
+    IDLE,
+    LED,
+    PLANTED,
+    MatrixPlace,
+    ServerRule,
+    describe,
+    label_of,
+)
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import PluginSpec
@@ -79,13 +88,15 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
         for (adversary, malicious), column in columns.items():
             before = list_runs(clean, column)
-            if not before or adversary in ("", IDLE):
+            if not before or not adversary:
                 continue
-            after, idle = list_runs(column, column), list_runs(columns.get((IDLE, malicious), {}), column)
+            idlers = IDLE + LED * adversary.endswith(LED)
+            others = {} if adversary == idlers else columns.get((idlers, malicious), {})
+            after, idle = list_runs(column, column), list_runs(others, column)
             cell = _measure_cell([*column.values()], before, after, idle, looks)
             (matrix.planted if adversary == PLANTED else matrix.cells).append(cell)
             spec = next(iter(column.values())).changes["adversary"]
-            if not (adversary == PLANTED or cell.bisected):
+            if not (adversary in CONTROLS or cell.bisected):
                 matrix.certificates += _certify(spec, before, after, cell)
             matrix.adversaries.setdefault(adversary, describe_adversary(spec))
     matrix.bypassed = _list_bypasses(outcomes)

@@ -47,7 +47,7 @@ SHELVES = {
         "fedaudit.attacks.attack:Attack",
     ),
     "datasets": Shelf(("fedaudit.fl.datasets",), "fedaudit.fl.data.dataset:Dataset"),
-    "tasks": Shelf(("fedaudit.fl.tasks",), "fedaudit.fl.tasks._task:Task"),
+    "tasks": Shelf(("fedaudit.fl.tasks",), "fedaudit.fl.runtime.task:Task"),
     "partitions": Shelf(("fedaudit.fl.partitions",), "fedaudit.fl.data.partition:Partition"),
     "availability": Shelf(("fedaudit.fl.availability",), "fedaudit.fl.data.participation:Availability"),
     "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module", takes_functions=True),
@@ -55,7 +55,7 @@ SHELVES = {
     "adversaries": Shelf(("fedaudit.attacks.poisoning",), "fedaudit.fl.threats.adversary:Adversary"),
     "aggregators": Shelf(("fedaudit.fl.aggregators",), "fedaudit.fl.aggregation.aggregator:Aggregator"),
     "protections": Shelf(("fedaudit.fl.protections",), "fedaudit.fl.wire.protection:Protection"),
-    "checks": Shelf(("fedaudit.audit.checks",), "fedaudit.audit.checks._check:Check"),
+    "checks": Shelf(("fedaudit.audit.checks",), "fedaudit.audit.observer.check:Check"),
     "accountants": Shelf(
         ("fedaudit.audit.accounting.accountants",), "fedaudit.audit.accounting.accountant:Accountant"
     ),

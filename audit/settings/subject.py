@@ -6,15 +6,20 @@ when they are imported (audit/importing/); the rest is said to be stated.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import Group, NamedPlugin, Number, PluginSpec, Text, Whole, number_plugins
 
+if TYPE_CHECKING:
+    from fedaudit.fl.data.columns import Columns
+
 Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
+OwnKind = Annotated[Text, Field(pattern=r"^class:[A-Za-z]\w{0,59}$")]
 
 
 class ExampleLayout(Group):
@@ -33,21 +38,28 @@ class ExampleLayout(Group):
         default=None,
         description="what examples of one axis are, where none is given: tokens or columns; null: tokens",
     )
+    columns: dict[Text, dict[Text, Any]] = Field(
+        default={},
+        max_length=100_000,
+        description="of a table, as in a schema of `init --from`: column -> kind, unit, step, levels ... Rows "
+        "are then in raw units, a category as its place in levels, and NaN where missing",
+    )
     shape: tuple[Size, ...] = Field(
         min_length=1, max_length=4, description="of one example: [channels, height, width]"
     )
     mean: tuple[Number, ...] = Field(
         default=(0.0,),
         min_length=1,
-        description="of each channel; the model sees (x - mean) / std of values from 0 to 1",
+        description="of each channel or column; the model sees (x - mean) / std of values from 0 to 1, or in "
+        "the units of columns, categories one-hot and behind a column that may be missing a flag that it is",
     )
     std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(
-        default=(1.0,), min_length=1, description="of each channel"
+        default=(1.0,), min_length=1, description="of each channel or column"
     )
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        from fedaudit.fl.tasks._task import load_task  # which loads torch
+        from fedaudit.fl.runtime.task import load_task  # which loads torch
 
         least = load_task(self.task, "subject.examples.task").fewest_names
         if len(self.classes) < least or (self.classes and not least):
@@ -62,27 +74,36 @@ class ExampleLayout(Group):
 
     @model_validator(mode="after")
     def _by_channel(self) -> Self:
+        if self.columns and self.shape != (len(self.columns),):
+            raise ValueError(f"columns has {len(self.columns)} names, and shape is {list(self.shape)}")
         for name, value in (("mean", self.mean), ("std", self.std)):
             if len(value) not in (1, self.shape[0]):
                 raise ValueError(f"{name} has {len(value)} numbers, and examples have {self.shape[0]} channels")
         return self
 
+    @property
+    def is_table(self) -> bool:
+        """Whether an example is a row, where its shape does not say so."""
+        return self.are == "table" or bool(self.columns)
+
+    @property
+    def table(self) -> "Columns | None":
+        """What columns are, with the stated scale. Raises UserError."""
+        from fedaudit.fl.data.columns import read_columns
+
+        if not self.columns:
+            return None
+        mean, std = (
+            values * len(self.columns) if len(values) == 1 else values for values in (self.mean, self.std)
+        )
+        return replace(read_columns(self.columns, "subject.examples.columns"), mean=mean, std=std)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example as the network is given it."""
+        return tuple(self.shape) if (table := self.table) is None else (table.width,)
+
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
-
-
-class PrototypeArrays(Group):
-    """Which arrays of an open kind are rows of features by class, and what is said of each row."""
-
-    kind: Annotated[Text, Field(pattern=r"^class:[A-Za-z]\w{0,59}$")] = Field(
-        description="a kind of the federation's own, class:ROLE"
-    )
-    features: Text = Field(min_length=1, description="the array with a row of features for each class, [c, D]")
-    labels: Text = Field(
-        default="", description="the array with the class of each row, [c]; empty: row c is of class c"
-    )
-    counts: Text = Field(
-        default="", description="the array that says how many examples are behind each row, [c]; empty: nothing"
-    )
 
 
 class RecordedSubject(Group):
@@ -130,10 +151,12 @@ class RecordedSubject(Group):
     protections: tuple[PluginSpec, ...] = Field(
         default=(), max_length=50, description="those that are claimed, with their parameters"
     )
-    prototypes: Annotated[tuple[PrototypeArrays, ...], Field(max_length=20)] = Field(
-        default=(),
-        description="kinds of the federation's own, such as class:means, whose role is that of prototypes: "
-        "attacks on these read them",
+    prototypes: dict[OwnKind, Annotated[tuple[Text, ...], Field(min_length=1, max_length=3)]] = Field(
+        default={},
+        max_length=20,
+        description="kind of the federation's own that is read as prototypes, such as class:means -> its array "
+        "with a row of features for each class, [c, D], that with the class of each row, [c] (left out: row c is "
+        "of class c), and that which counts the examples behind each row, [c]",
     )
     sees: dict[
         Literal["uplink", "downlink", "relay", "release"], Annotated[tuple[Text, ...], Field(max_length=100)]
@@ -141,12 +164,6 @@ class RecordedSubject(Group):
         default={},
         description="channel -> who could read its messages, where the recorder sat at clients and cannot "
         "know; uplink: [] is secure aggregation",
-    )
-    auxiliary: Number = Field(
-        default=0.5,
-        gt=0,
-        lt=1,
-        description="share of the auditor's own examples that an adversary may have; the rest is unseen",
     )
 
     def list_plugins(self) -> Iterator[NamedPlugin]:

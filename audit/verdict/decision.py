@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from fedaudit.audit.verdict.answers import describe_more
 from fedaudit.audit.verdict.page import HARMS, LOSSES, name_fact, write_page
-from fedaudit.audit.verdict.people import count_allowed_in_group, share_unseen
+from fedaudit.audit.verdict.people import count_allowed_in_group, rate, rate_people, share_unseen
 from fedaudit.audit.verdict.policy import NO_TERMS, GradingPolicy, Panel, Terms, list_shipped, select_demonstrated
-from fedaudit.audit.verdict.severity import rate, rate_people
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
@@ -36,7 +35,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     """
     bar = terms.fail_on or policy.bar
     failing = [f.id for f in _list_failing(result, policy, terms)]
-    left = list_open(result.cells, terms)
+    left = [c for c in result.cells if c.is_open and c.id not in terms.accepted]
     word, rule = _choose_word(result, failing, left, terms)
     forbidding = [*failing, *(c.id for c in list_exposed(result.cells, terms))]
     shown = list_risks(result)
@@ -53,11 +52,6 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         known=list(terms.known),
         unmet=[*terms.unmet],
     )
-
-
-def list_open(cells: Sequence[Cell], terms: Terms = NO_TERMS) -> list[Cell]:
-    """Required questions that are neither answered nor accepted."""
-    return [c for c in cells if c.is_open and c.id not in terms.accepted]
 
 
 def list_exposed(cells: Sequence[Cell], terms: Terms = NO_TERMS, *, mild: bool = False) -> list[Cell]:

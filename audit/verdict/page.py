@@ -126,8 +126,9 @@ def _describe_scope(result: AuditResult) -> str:
 
 
 def name_fact(title: str) -> str:
-    """What was seen or proved, in the words of a row, without the name of a run and of its rule."""
-    return fmt.shorten(drop_marks(fmt.sentence_case(re.sub(r"^[\w-]+, rule [\w-]+: ", "", title))), LONGEST_FACT)
+    """What was seen or proved, in the words of a row, without the name of a run; its rule stands first."""
+    named = re.sub(r"^[\w-]+, rule ([\w-]+): ", r"\1: ", title)
+    return fmt.shorten(drop_marks(fmt.sentence_case(named)), LONGEST_FACT)
 
 
 def _write_sentence(

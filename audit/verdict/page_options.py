@@ -144,8 +144,8 @@ def recommend_option(result: AuditResult, word: Word, harms: Sequence[PageHarm])
     everybody = "all of them" if len(reasons) > 1 else "all"
     for reason, who in reasons.items():
         verb, rest = reason.split(" ", 1)
-        if parts:  # "of 6 harms untested" is said once
-            rest = re.sub(r"^(\d+) of \d+ harms untested$", r"\1", rest)
+        if parts:  # "of 6 harms open" is said once
+            rest = re.sub(r"^(\d+) of \d+ harms open$", r"\1", rest)
         said = everybody if 1 < len(who) == len(ranked) else fmt.join_words(who)
         parts.append(f"{said} {verb if len(who) == 1 else _to_plural(verb)} {rest}")
     text = "We recommend not to deploy" if word is Word.NOT_READY else "We recommend none of these"
@@ -162,9 +162,9 @@ def _explain_refusal(option: Alternative, harms: Sequence[PageHarm]) -> list[str
         return ["was not run to the end"]
     marks = [_mark(h, option.effects) for h in harms]
     found = []
-    if untested := sum(m.state == "untested" for m in marks):
-        some = f"{untested} of {fmt.plural(len(harms), 'harm')}"
-        found.append(f"leaves {'every harm' if untested == len(harms) else some} untested")
+    if left := sum(m.state == "untested" for m in marks):
+        some = f"{left} of {fmt.plural(len(harms), 'harm')}"
+        found.append(f"leaves {'every harm' if left == len(harms) else some} open")
     shown = [Severity(m.severity) for m in marks if m.severity]
     worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
     if worst.rank >= Severity.MEDIUM.rank:

@@ -3,12 +3,14 @@
 H = people of this run whom an attack hits because their data were in = hits less lucky hits. Everything else is
 fixed, so that what is uncertain is luck: how many of n members are hit by chance follows a beta-binomial law,
 after y of z held-out people were. No limit lies below what anybody hits, so U is never smaller than L. U says
-nothing of leaks that other attacks see, of another draw of the run, or of other clients.
+nothing of leaks that other attacks see, of another draw of the run, or of other clients. How bad it is follows
+from the lower limit alone.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import scipy
@@ -19,7 +21,11 @@ from fedaudit.attacks.stats import FALSE_ALARMS
 from fedaudit.fl.runtime.distributions import beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.questions import count_allowed
+from fedaudit.reports.result import Severity
 
+MEDIUM = 3  # times the tolerable share, up to which it is of medium severity
+HIGH = 0.5  # of all, up to which it is high
+SLACK = 1e-9  # of a number, so that a limit that is met exactly is not exceeded by rounding
 IntArray = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -347,3 +353,40 @@ def _log_choose(things: IntArray | int, chosen: IntArray | int) -> Floats:
         - scipy.special.gammaln(np.subtract(things, chosen) + 1.0)
     )
     return log
+
+
+def rate(at_least: float, total: float, tolerable: float, *, is_mild: bool = False) -> Severity:
+    """Severity where at least so many of all are hit, and a share of all is tolerable.
+
+    Where nobody is tolerable, somebody is critical. What is mild is of medium severity at most.
+    """
+    if at_least <= 0:
+        return Severity.NONE
+    if at_least <= tolerable * total + SLACK:
+        return Severity.LOW
+    if is_mild or (tolerable > 0 and at_least <= MEDIUM * tolerable * total + SLACK):
+        return Severity.MEDIUM
+    if tolerable > 0 and at_least <= HIGH * total + SLACK:
+        return Severity.HIGH
+    return Severity.CRITICAL
+
+
+class Group(Protocol):
+    """A group of people, of whom so many are hit at least."""
+
+    @property
+    def people(self) -> int: ...
+
+    @property
+    def at_least(self) -> int: ...
+
+
+def rate_people(
+    at_least: int, people: int, groups: Iterable[Group], tolerable: float, *, is_mild: bool = False
+) -> Severity:
+    """Severity of what is done to everybody, or to the group of which more than is tolerable of one are hit."""
+    rated = [rate(at_least, people, tolerable, is_mild=is_mild)]
+    for g in groups:
+        if g.at_least > (allowed := count_allowed_in_group(g.people, tolerable)):
+            rated.append(rate(g.at_least, g.people, allowed / g.people, is_mild=is_mild))
+    return max(rated, key=lambda s: s.rank)

@@ -18,13 +18,28 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from fedaudit.audit.checks._check import ENOUGH
+from fedaudit.audit.observer.check import ENOUGH
 from fedaudit.audit.observer.reach import Reach, Rounds
-from fedaudit.audit.verdict.people import PeopleBound, bound_people, count_allowed_in_group, share_alpha
-from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.scene import Answers, Attempt, Reading, Scene, describe_rounds, is_about, list_twins
-from fedaudit.audit.verdict.severity import rate_people
-from fedaudit.audit.verdict.without_attacks import PrivacyLimit, find_exact, limit_by_privacy, mention_declared
+from fedaudit.audit.verdict.people import (
+    PeopleBound,
+    bound_people,
+    count_allowed_in_group,
+    rate_people,
+    share_alpha,
+)
+from fedaudit.audit.verdict.scene import (
+    Answers,
+    Attempt,
+    PrivacyLimit,
+    Reading,
+    Scene,
+    describe_rounds,
+    find_exact,
+    is_about,
+    limit_by_privacy,
+    list_twins,
+    mention_declared,
+)
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Harm, Position
 from fedaudit.reports import format as fmt
@@ -33,26 +48,6 @@ from fedaudit.reports.result import Outcome, Severity
 
 MOST_LACKING = 3  # attacks of the panel that a sentence names
 PRESENCE = "whether and when a client sends"
-
-
-def list_questions(scene: Scene, demands: Demands) -> list[Question]:
-    """Everything that is asked of people's data, unanswered; the same before a run and after it."""
-    return [
-        Question(
-            id=f"{harm}.{position}",
-            harm=harm,
-            observer=str(position),
-            kinds=[str(r.reach.kind) for r in readings],
-            required=(not readings or any(r.waits for r in readings))
-            and demands.requires(harm, position, scene.are_persons)
-            and (harm is not Harm.LINKAGE or scene.are_persons),
-            state=State.OPEN,
-            why="no attack was tried",
-            tolerable=demands.tolerate(harm),
-            people=len(scene.clients) if harm is Harm.CLIENT_FACT else scene.people,
-        )
-        for (position, harm), readings in scene.list_readings().items()
-    ]
 
 
 class Lacking(NamedTuple):

@@ -4,14 +4,16 @@ An option is the audited federation with other protections or settings, attacked
 Questions are compared one by one, reader and harm; one that an option does not ask is about nothing that is sent.
 
 An option is eligible if it answers all that the audited run answers and costs at most `MOST_COST` of accuracy at
-the upper end of the interval. Eligible options are ranked (audit/verdict/ranking.py); the first one is
-recommended if it may be deployed and has a better word, or if of every question that the audited run exposes
-fewer people are hit at most than the audited run hits at least; otherwise none is.
+the upper end of the interval. Eligible options are ranked by what their audits answer, then people, then
+accuracy, then cost; accuracies within the interval of each other are alike, and the cheaper one comes first. The
+first is recommended if it may be deployed and has a better word, or if of every question that the audited run
+exposes fewer people are hit at most than the audited run hits at least; otherwise none is.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +22,13 @@ from fedaudit.attacks import stats
 from fedaudit.audit.case.clock import BY_TIME
 from fedaudit.audit.verdict.decision import list_exposed, rate_cell
 from fedaudit.audit.verdict.page import count_people
-from fedaudit.audit.verdict.ranking import Standing, place_word, rank
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
 from fedaudit.reports.decision import Risk, Word
 from fedaudit.reports.questions import Cell, Question, describe_limits
 from fedaudit.reports.result import Alternative, AuditResult, CellEffect, HarmEffect, Severity
 
+T = TypeVar("T")
 MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
@@ -41,6 +43,47 @@ TAKEN = (
     "jain_index",
     "slow_devices_heard",
 )
+BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What the audit of a set of protections came to, as far as it is known."""
+
+    name: str
+    word: Word | None  # the decision; None: none was made
+    left: int = 0  # answers that forbid a deployment
+    people: float  # who can be hit; infinity where nothing limits it
+    accuracy: float | None  # of the last model
+    interval: tuple[float, float] | None  # around it
+    cost: float  # in the unit of all that are compared
+
+
+def place_word(word: Word | None) -> int:
+    """The better the smaller."""
+    return BEST_FIRST.index(word) if word else len(BEST_FIRST)
+
+
+def rank(sets: Iterable[T], stand: Callable[[T], Standing]) -> list[T]:
+    """The same, best first; of those that are alike in everything, by name."""
+    left = sorted(((stand(one), one) for one in sets), key=lambda e: (*_outcome(e[0]), -_read(e[0]), e[0].name))
+    ranked = list[T]()
+    while left:
+        best = left[0][0]
+        least = best.interval[0] if best.interval else _read(best)
+        alike = [e for e in left if _outcome(e[0]) == _outcome(best) and _read(e[0]) >= least]
+        ranked += [one for _, one in sorted(alike, key=lambda e: (e[0].cost, -_read(e[0]), e[0].name))]
+        left = left[len(alike) :]
+    return ranked
+
+
+def _outcome(standing: Standing) -> tuple[float, ...]:
+    return place_word(standing.word), standing.left, standing.people
+
+
+def _read(standing: Standing) -> float:
+    """Its accuracy; one that nobody measured is no gain."""
+    return standing.accuracy or 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +309,7 @@ def _explain_no_gain(row: Alternative, base: Alternative, exposed: Mapping[str, 
     if _is_better(row.word, base.word):
         return ""
     if not exposed:
-        return "No gain is shown: the audited run exposes nobody."
+        return "No gain is shown: the word is no better, and the audited run exposes no person."
     if row.at_most is None:
         return (
             "No gain is shown: nothing limits how many people could still be hit where the audited "

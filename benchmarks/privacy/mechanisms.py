@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.privacy.systems import Distinction, System, distinguish
 from fedaudit.audit.accounting.accountant import Bound
-from fedaudit.audit.accounting.accountants._engines import tightest
+from fedaudit.audit.accounting.accountants.auto import tightest
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.rdp import bound as renyi

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
-from fedaudit.fl.methods.fedavgm import FedAvgM
+from fedaudit.fl.methods.fed_opt import FedAvgM
 from fedaudit.fl.model import State
 from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.tap import AddNoise, MessageTap, Payload, listening

@@ -21,10 +21,9 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer import generators
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import workers
 
@@ -73,7 +72,7 @@ def configured(name: str, attacks: Sequence[str] | None, updates: int) -> Simula
             "record": {"rounds": "all"},
             "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 150, "update_groups": updates},
             "attacks": "auto" if attacks is None else list(attacks),
-            "budget": {"minutes": 100_000},
+            "budget": 100_000,
             "evaluate_every": 100,
         }
     )

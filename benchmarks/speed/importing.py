@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime import durable
@@ -84,7 +84,7 @@ def main() -> None:
         "model": {"name": "mlp", "hidden": [hidden]},
         "method": {"name": "fedavg", "rounds": wanted.rounds},
     }
-    settings = {"case": "recorded", "subject": subject, "attacks": [*ATTACKS, *NEEDLESS], "report": ["json"]}
+    settings = {"subject": subject, "attacks": [*ATTACKS, *NEEDLESS], "report": ["json"]}
     config = validate(Config, settings, "inbox_bench")
 
     def step(name: str, work: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
 from fedaudit.fl.model import State
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import BrokenPlugin, UserError
 from fedaudit.fl.runtime.plugin import Plugin, load
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
@@ -213,7 +213,7 @@ class _Rows(Aggregation):
         made = combined.change
         if made.shape != (ends[-1],) or not bool(torch.isfinite(made).all()):
             finite = "all finite" if bool(torch.isfinite(made).all()) else "some of them not finite"
-            raise UserError(
+            raise BrokenPlugin(
                 f"{self._rule.title} makes numbers of shape {list(made.shape)}, {finite}, of the uploads of "
                 f"round {context.round}; expected [{ends[-1]}], all finite: the change of each weight",
                 hint="combine() gives one number for each column of its rows",

@@ -1,6 +1,6 @@
 """CSV: your own table, a file of rows under a line of names, and a schema that says what its columns are.
 
-    fedaudit init --data rows.csv        # writes a first schema, its guesses marked, and a config
+    fedaudit init --from rows.csv        # writes a first schema, its guesses marked, and a config
 
 A share of the rows, or of their owners, is held out for testing, always the same. No client holds these rows, so
 they are public: columns are scaled by them, and have their levels and their ranges where the schema states none.
@@ -23,7 +23,7 @@ from fedaudit.fl.data.table_schema import TableSchema, name_schema, read_schema
 from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.ranges import ProperShare
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 from fedaudit.fl.tasks.regression import Regression
 from fedaudit.fl.tasks.several import Several
 from fedaudit.fl.tasks.survival import Survival
@@ -43,7 +43,7 @@ class CSV(Dataset):
         schema: str | None = Field(
             default=None,
             description="file that says what its columns are; null: NAME.schema.yaml beside NAME.csv, which "
-            "`fedaudit init --data NAME.csv` writes",
+            "`fedaudit init --from NAME.csv` writes",
         )
         scaled_by: Literal["public", "clients"] = Field(default="public", description=SCALED_BY)
         test_fraction: ProperShare = Field(

@@ -17,7 +17,7 @@ from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 
 Numbers = NDArray[np.float64]
 

@@ -40,6 +40,10 @@ class UserError(Exception):
         return _restore_error, (type(self), self.sentence, self.hint, self.key)
 
 
+class BrokenPlugin(UserError):
+    """A plugin gave what its contract does not allow: it was tried and failed, where others do not apply."""
+
+
 # What other tools call it, the names here of which one has to be known, and what to write instead
 _ELSEWHERE = (
     (

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import BrokenPlugin
 
 
 def check_types(record: Any) -> None:
@@ -23,7 +23,7 @@ def check_types(record: Any) -> None:
         try:
             adapter.validate_python(value, strict=True)
         except ValidationError:
-            raise TypeError(f"{type(record).__name__}.{name} must be {words}, got {value!r:.80}") from None
+            raise TypeError(f"{type(record).__name__}.{name} must be {words}, got {quote(value)}") from None
 
 
 def check_returned(name: str, contract: type[Any], method: str, value: Any) -> None:
@@ -33,17 +33,22 @@ def check_returned(name: str, contract: type[Any], method: str, value: Any) -> N
         _make_adapter(hint).validate_python(value, strict=True)
     except ValidationError:
         what = f"{name}: {method}() must return {name_type(hint)}"
-        raise TypeError(f"{what}, got {value!r:.80}") from None
+        raise TypeError(f"{what}, got {quote(value)}") from None
     for record in value if isinstance(value, list) else ():
         check_types(record)
 
 
+def quote(value: object) -> str:
+    """The beginning of what a value looks like, in one line."""
+    return " ".join(repr(value).split())[:80]
+
+
 def require_returned(plugin: object, contract: type[Any], method: str, value: Any) -> None:
-    """As `check_returned` where nothing can go on without it: raises UserError."""
+    """As `check_returned` where nothing can go on without it: raises BrokenPlugin."""
     try:
         check_returned(type(plugin).__name__, contract, method, value)
     except TypeError as error:
-        raise UserError(str(error), hint=f"let {method}() end with `return ...`") from None
+        raise BrokenPlugin(str(error), hint=f"let {method}() end with `return ...`") from None
 
 
 @cache

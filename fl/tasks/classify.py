@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 NO_ANSWER = -1  # no class
 
@@ -53,9 +53,6 @@ class Classify(Task):
     def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
         moved = [(int(c) + 1 + draw % (classes - 1)) % classes for c, draw in zip(y, draws, strict=True)]
         return np.array(moved, y.dtype)
-
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.softmax(1).mean(0) - bias
 
 
 def choose_classes(logits: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 DECILES = np.arange(1, 10) / 10
 
@@ -63,9 +63,6 @@ class Regression(Task):
         """One to two spreads off, up or down."""
         moves = [(1 + (draw >> 1) % 1000 / 1000) * (1 if draw & 1 else -1) for draw in draws]
         return np.asarray(y + self.config.spread * np.array(moves), y.dtype)
-
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.mean(0) - bias / 2
 
     def learn_scale(self, y: Labels) -> "Regression":
         if self.config.cuts or len(y) < 2 or not y.std() > 0:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 
 class Segment(Task):
@@ -42,9 +42,6 @@ class Segment(Task):
         """Every place's class moved by one number."""
         moves = np.array([1 + draw % (classes - 1) for draw in draws], y.dtype)
         return np.asarray((y + moves.reshape(-1, *(1 for _ in y.shape[1:]))) % classes, y.dtype)
-
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.softmax(1).transpose(0, 1).flatten(1).mean(1) - bias
 
 
 def measure_dice(right: Tensor, claimed: Tensor, true: Tensor) -> Tensor:

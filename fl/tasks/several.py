@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 
 class Several(Task):
@@ -37,6 +37,3 @@ class Several(Task):
         drawn = np.array(bits, y.dtype).reshape(y.shape)
         same = (drawn == y).all(1)[:, None]
         return np.where(same, 1 - y, drawn).astype(y.dtype)
-
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.sigmoid().mean(0) - len(bias) * bias

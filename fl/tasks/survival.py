@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 
 ROWS = 1000  # of which all pairs are compared at once
 

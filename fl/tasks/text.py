@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedaudit.fl.tasks._task import Labels, Task
+from fedaudit.fl.runtime.task import Labels, Task
 from fedaudit.fl.tasks.classify import Classify
 
 

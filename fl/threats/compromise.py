@@ -21,8 +21,8 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.runtime.tree import Tree, size_bytes
-from fedaudit.fl.tasks._task import Task
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
 from fedaudit.fl.threats.forging import check_layout
 from fedaudit.fl.threats.rehearsal import RuleRehearsal

@@ -31,7 +31,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.cipher import RecordCoins
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task
+from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.training import ghosts
 from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.training.local import (

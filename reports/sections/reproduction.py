@@ -10,7 +10,7 @@ from fedaudit.reports.section import Block, Card, Code, Folded, Heading, KeyValu
 STATED = (
     "The commit, and times, threads and hardware in audit.json, are stated by the owner of the run: nobody "
     "signed them or this report. "
-    "`fedaudit tools seal RUN --key KEY.pem` signs model, audit and report."
+    "`fedaudit check RUN --sign KEY.pem` signs model, audit and report."
 )
 SIGNED = (
     "The commit, and times, threads and hardware in audit.json, are as the owner of the run stated them, and are "

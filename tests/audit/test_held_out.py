@@ -12,8 +12,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.preflight import describe_held_out
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.verdict.people import bound_people
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.partition import Index, OwnedLabels, Partition

@@ -9,8 +9,7 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import UNMEASURED, attack_once
+from fedaudit.audit.phases.attack import UNMEASURED, Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from tests.audit.simulated import simulated

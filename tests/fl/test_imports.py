@@ -38,6 +38,7 @@ ALLOWED = {
         "fedaudit.fl.runtime.settings",
         "fedaudit.fl.runtime.side_by_side",
         "fedaudit.fl.runtime.streams",
+        "fedaudit.fl.runtime.task",
     ),
     "audit": ("fedaudit.fl", "fedaudit.attacks", "fedaudit.reports"),
 }

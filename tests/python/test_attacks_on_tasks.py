@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fedaudit as fa
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import load_task
+from fedaudit.fl.runtime.task import load_task
 
 Rows = tuple[Tensor, Tensor]
 SEPARABLE = ("several", "regression", "segment")

@@ -16,8 +16,7 @@ import pytest
 from fedaudit.audit.accounting import accountant
 from fedaudit.audit.accounting.accountant import NOTHING, Bound, explain_full_count, observe_release, seen_as
 from fedaudit.audit.accounting.accountants import pld, rdp, wor_pld
-from fedaudit.audit.accounting.accountants._engines import Others, choose, contradiction, tightest
-from fedaudit.audit.accounting.accountants.auto import Auto
+from fedaudit.audit.accounting.accountants.auto import Auto, Others, choose_engine, contradiction, tightest
 from fedaudit.audit.accounting.accountants.exact import Exact
 from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.rdp import RDP
@@ -231,12 +230,12 @@ HUNDRED = [hidden(round=t) for t in range(100)]  # a draw of its own in every ro
 
 
 def test_each_kind_of_release_has_its_engine() -> None:
-    assert choose({plain(1.0): 3, plain(2.0): 1}, 1e-5) is Exact
-    assert choose({plain(1.0, "laplace"): 1}, 1e-5) is Exact
-    assert choose({plain(1.0, "laplace"): 2}, 1e-5) is PLD
-    assert choose({poisson(1.0, 0.1): 1}, 1e-5) is PLD
-    assert choose({sized(1.0, 1, 10): 1, plain(1.0): 1}, 1e-5) is WorPLD
-    assert choose({poisson(1.0, 0.1): 1}, 0.0) is Exact
+    assert choose_engine({plain(1.0): 3, plain(2.0): 1}, 1e-5) is Exact
+    assert choose_engine({plain(1.0, "laplace"): 1}, 1e-5) is Exact
+    assert choose_engine({plain(1.0, "laplace"): 2}, 1e-5) is PLD
+    assert choose_engine({poisson(1.0, 0.1): 1}, 1e-5) is PLD
+    assert choose_engine({sized(1.0, 1, 10): 1, plain(1.0): 1}, 1e-5) is WorPLD
+    assert choose_engine({poisson(1.0, 0.1): 1}, 0.0) is Exact
 
 
 def test_an_observer_who_sees_who_takes_part_earns_no_amplification() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.accounting.accountants import pld, rdp, wor_pld
-from fedaudit.audit.accounting.accountants._engines import tightest
+from fedaudit.audit.accounting.accountants.auto import tightest
 from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.rdp import RDP
 from fedaudit.audit.accounting.accountants.wor_pld import WorPLD

@@ -23,8 +23,8 @@ from safetensors.numpy import save as save_arrays
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
-from fedaudit.audit.experiments.replay import RunReplay
-from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folders
+from fedaudit.audit.review.compare_folders import DERIVED, STATED, compare_folders
+from fedaudit.audit.review.replay import RunReplay
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation import foreign_ways, odd_ways, ways_below

@@ -24,8 +24,8 @@ from fedaudit.audit.attestation.seal import check_files, check_seal, read_record
 from fedaudit.audit.attestation.summary import make_summary
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.result_file import read_result
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
 from tests.audit.attestation.test_fakes import original  # noqa: F401  (a fixture)
@@ -75,8 +75,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def once(original: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     folder = tmp_path_factory.mktemp("sealed") / "run"
     shutil.copytree(original, folder)
-    done = RUNNER.invoke(app, ["tools", "seal", str(folder), "--key", str(keys / "mine.pem"), "--trust-plugins"])
-    assert done.exit_code == 0 and "signer: SHA-256 " in done.stdout, done.output
+    done = RUNNER.invoke(app, ["check", str(folder), "--sign", str(keys / "mine.pem"), "--trust-plugins"])
+    assert done.exit_code == 3 and "signer: SHA-256 " in done.stdout, done.output
     return folder
 
 
@@ -180,7 +180,7 @@ def test_a_chain_made_anew_does_not_fit_the_seal(sealed: Path, keys: Path) -> No
 
 def test_a_run_that_does_not_verify_is_not_sealed(sealed: Path, keys: Path) -> None:
     (sealed / "audit.json").write_text("{")
-    done = RUNNER.invoke(app, ["tools", "seal", str(sealed), "--key", str(keys / "mine.pem"), "--trust-plugins"])
+    done = RUNNER.invoke(app, ["check", str(sealed), "--sign", str(keys / "mine.pem"), "--trust-plugins"])
     assert done.exit_code == 2 and "audit.json" in done.stderr
 
 
@@ -251,8 +251,7 @@ def test_a_deployed_file_is_the_audited_model_or_is_refused(sealed: Path, keys: 
         (["verify", str(other), *words], "is not the model that was audited"),
         (["verify", str(sealed / "audit.json"), *words], "is not the model that was audited"),
         (["verify", str(deployed), *words[:2]], "without the key of its signer"),
-        (["verify", str(deployed), *words, "--require", str(deployed)], "--require decides about a run folder"),
-        (["verify", str(deployed), *words, "--fail-on", "low"], "--fail-on decides about a run folder"),
+        (["verify", str(deployed), *words, "--terms", str(deployed)], "--terms decides about a run folder"),
         (["verify", str(deployed), *words[:3], str(keys / "other.pub.pem")], "not signed by the key"),
         (["verify", str(tmp_path / "none"), *words], "is no file of a model"),
     ):
@@ -263,9 +262,9 @@ def test_a_deployed_file_is_the_audited_model_or_is_refused(sealed: Path, keys: 
 def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
     sealed: Path, keys: Path, tmp_path: Path
 ) -> None:
-    made, key = tmp_path / "vsa.json", keys / "other.pem"
+    made, key = tmp_path / "run.vsa.json", keys / "other.pem"
     command = ["verify", str(sealed), "--trust-plugins", "--key", str(keys / "mine.pub.pem")]
-    done = RUNNER.invoke(app, [*command, "--attest", str(made), "--sign-with", str(key)])
+    done = RUNNER.invoke(app, [*command, "--sign", str(key)])
     assert done.exit_code == 3 and f"attested: {made}" in done.stdout, done.output
     envelope = dsse.Envelope.model_validate_json(made.read_text())
     body = json.loads(dsse.open_envelope(envelope, TYPE, dsse.public_key(keys / "other.pub.pem")))
@@ -280,12 +279,6 @@ def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
     digests = {s["name"]: s["digest"]["sha256"] for s in body["subject"]}
     assert digests["audit.json"] == sha256(sealed / "audit.json")
     assert digests["record"] == digest_record(sealed)
-    for words, phrase in (
-        (["--attest", str(made)], "go together"),
-        (["--attest", str(sealed / "vsa.json"), "--sign-with", str(key)], "lies in the folder"),
-    ):
-        done = RUNNER.invoke(app, [*command, *words])
-        assert done.exit_code == 2 and phrase in done.stderr, done.output
 
 
 def test_a_ready_run_is_attested_as_passed(sealed: Path, keys: Path) -> None:

@@ -21,8 +21,7 @@ from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.account import check_bounds
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.kinds import Kind

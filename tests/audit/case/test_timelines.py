@@ -7,8 +7,8 @@ import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.timelines import timelines
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.clients.failures import FailureConfig
@@ -83,7 +83,7 @@ def test_every_kind_of_method_is_audited_where_clients_fail(method: str, tmp_pat
         "method": {"name": method, **light(method, rounds=2)},
         "attacks": [],
         "replay": {"clients": 0, "update_groups": 0},
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": ["json"],
     }
     names = ["simulate", "attack", "account", "score"]

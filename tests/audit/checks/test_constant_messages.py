@@ -13,10 +13,10 @@ from torch import Tensor
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.audit.checks.constant_messages import ConstantMessages, OtherPeople
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.experiments.whole_audit import WholeAudit
+from fedaudit.audit.observer.check import ENOUGH, ConstantKind
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.clients.client import Client, Reply
@@ -37,7 +37,7 @@ TEXT: dict[str, Any] = {
     "workers": 0,
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": ["json"],
 }
 

@@ -13,8 +13,8 @@ from fedaudit.attacks.evaluation.payloads import find_in_payload
 from fedaudit.attacks.evaluation.raw_rows import RowFinder
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.raw_samples import RawSamples, describe, describe_few
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog

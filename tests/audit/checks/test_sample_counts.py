@@ -10,10 +10,10 @@ import torch
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.sample_counts import SampleCounts, explain_difference
 from fedaudit.audit.checks.traffic import Traffic
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

@@ -10,9 +10,9 @@ import pytest
 
 from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Check
 from fedaudit.audit.checks.text_uploads import count_directions, count_still_rows
 from fedaudit.audit.checks.texts import PrivateVocabulary, RepeatedTexts, TextUnit
+from fedaudit.audit.observer.check import Check
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays, Data

@@ -8,8 +8,8 @@ import torch
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.checks.traffic import Traffic, count_least_bytes
+from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.clients.client import Client, Reply

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases import review, score
+from fedaudit.audit.phases import score
+from fedaudit.audit.review import review
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import digest_files, keep, resolve
@@ -29,7 +30,7 @@ federation:
 method: {name: rebafl, rounds: 2, local_epochs: 1}
 workers: 0
 attacks: [count_recovery]
-noise_audit: {play: false}
+noise_audit: false
 accountants: [exact]
 report: [json, html, pdf]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}]

@@ -134,18 +134,18 @@ def of_a_recorders_error(folder: Path) -> list[str]:
     inbox = Inbox(folder)
     inbox.message(0, "uplink", "client/0", ["server"], {"local_model": {"w": np.zeros((2, 3), np.float32)}})
     inbox.note_failure(STRANGE, ValueError(STRANGE))
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_node(folder: Path) -> list[str]:
     Inbox(folder).client(STRANGE)
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_message(folder: Path) -> list[str]:
     line = {"message": STRANGE, "round": 0, "channel": "uplink", "sender": "client/0", "seen_by": ["server"]}
     (folder / "manifest.jsonl").write_text(json.dumps(line | {"kinds": ["local_model"], "sha256": "0" * 64}))
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_key_of_json(folder: Path) -> list[str]:

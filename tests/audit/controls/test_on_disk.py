@@ -15,8 +15,7 @@ from fedaudit.audit.controls import on_disk
 from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.controls.on_disk import ArraysOnDisk, spill
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.fl.recording.recorder import read
 from tests.audit.simulated import simulated
 from tests.contracts.test_methods_and_attacks import made

@@ -14,8 +14,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.people import bound_people

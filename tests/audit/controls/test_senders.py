@@ -10,8 +10,7 @@ from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.verdict.people import PeopleBound, bound_people
 from fedaudit.fl.threats.threat import Harm
 from tests.audit.simulated import simulated

@@ -9,6 +9,7 @@ import pytest
 
 import fedaudit as fa
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.load import load_config, make_config
 from fedaudit.audit.cli.show import Lines
 from fedaudit.audit.experiments import harden as phases_harden
 from fedaudit.audit.experiments.harden import (
@@ -21,8 +22,7 @@ from fedaudit.audit.experiments.harden import (
     name_candidate,
     strengthen,
 )
-from fedaudit.audit.phases.load import load_config, make_config
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.reports.decision import Word
@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
     "method": {"name": "rebafl", "rounds": 1, "lr": 0.05, "local_epochs": 1},
     "replay": {"groups": 10, "sizes": [1, 2]},
     "attacks": ["count_recovery"],
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": {"formats": ["json"]},
     "device": "cpu",
     "workers": 0,

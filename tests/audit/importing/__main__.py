@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.result_file import read_result
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.importing.inboxes import INBOXES, Inbox
 from tests.audit.importing.test_inboxes import state, take

@@ -12,9 +12,9 @@ import torch
 
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.reports.imported import ImportRecord

@@ -12,8 +12,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.truth import TruthFile, example_shape, list_classes, load_truth
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.audit.verdict.people import UNLIKE, bound_people

@@ -22,9 +22,9 @@ from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import Reach, read_traffic
+from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
-from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -56,7 +56,7 @@ def state(folder: Path, one: Inbox) -> dict[str, Any]:
 
 def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, Config, ImportRecord]:
     settings = {"attacks": ["label_counts_from_update"], "report": ["json"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, settings | {"subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=truth)
     found = bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)

@@ -12,10 +12,10 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases import import_
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
-from fedaudit.audit.phases.options import MOST_COPIES
-from fedaudit.audit.phases.review import review
+from fedaudit.audit.phases.import_ import ImportSources, state_inbox
 from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.planning.options import MOST_COPIES
+from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.verdict.limits import SUMS_BELIEVED
 from fedaudit.fl.artifact import Channel

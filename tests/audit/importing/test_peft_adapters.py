@@ -16,7 +16,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.recorders.plain import Inbox
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -84,7 +84,7 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
     inbox = write(folder)
     subject = yaml.safe_load(write_first_subject(inbox, model=json.dumps(MODEL)))
     subject |= {"examples": {"classes": ["a", "b"], "shape": [40]}} | changed
-    settings = {"case": "recorded", "subject": subject, "attacks": [], "report": ["json"], "workers": 0}
+    settings = {"subject": subject, "attacks": [], "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=inbox, subject=folder / "x", truth=truth, base=given)

@@ -15,7 +15,7 @@ import yaml
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.survey import Survey
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -40,7 +40,7 @@ def run_example(framework: str, command: list[str], work: Path) -> None:
 def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     """Import what was recorded with the subject that `init` writes of it."""
     subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
-    config = validate(Config, {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, {"subject": subject}, "test")
     sources = ImportSources(inbox=work / "inbox", subject=beside / "x", truth=work / "truth")
     return bring(
         RunDir.create(work / "run").path, config.set_origin(Origin(trust=True)), sources, lambda *_: None

@@ -15,7 +15,7 @@ from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import read_traffic
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl import ledger
@@ -56,7 +56,7 @@ def write_swarm(folder: Path, *, tells_itself: bool = True) -> Path:
 
 
 def take(folder: Path, inbox: Path, **stated: Any) -> tuple[RunDir, RecordedCase, ImportRecord]:
-    config = validate(Config, {"case": "recorded", "subject": SUBJECT | stated}, "test")
+    config = validate(Config, {"subject": SUBJECT | stated}, "test")
     found = bring(folder / "run", config, ImportSources(inbox=inbox), lambda *_: None)
     run = RunDir(folder / "run")
     return run, RecordedCase(config.require_recorded(), run.artifacts), found

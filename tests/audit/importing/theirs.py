@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.inbox import InboxLimits
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin
@@ -66,7 +66,7 @@ TRUTH = flower_truth()
 def config(**changes: Any) -> Config:
     """What the operator states, with some of it changed."""
     subject = read_yaml(EXAMPLE / "subject.yaml") | {"method": None} | changes
-    return validate(Config, ATTACKS | {"case": "recorded", "subject": subject}, "test")
+    return validate(Config, ATTACKS | {"subject": subject}, "test")
 
 
 def brought(

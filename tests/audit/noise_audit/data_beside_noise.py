@@ -27,8 +27,8 @@ from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Chosen, LocalConfig, Owned, RoundMethod
+from fedaudit.fl.methods.fed_opt import FedAvgM
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedavgm import FedAvgM
 from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.settings import settings

@@ -16,8 +16,7 @@ from fedaudit.audit.case.messages import behind
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer import truth as truth_module
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.families.drawn_batches import iterate_batches
 from fedaudit.fl.kinds import Kind
@@ -38,7 +37,7 @@ def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> Simulat
                 "train_limit": 900,
                 "clients": 10,
                 "availability": {"name": "bernoulli", "p": 0.15},
-                "reply_loss": 0.2,
+                "failures": {"reply_loss": 0.2},
                 "model": {"name": "mlp", "hidden": [64]},
                 "holdout": {"auxiliary": 0.1, "reference": 0.4},
             },

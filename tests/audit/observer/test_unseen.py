@@ -11,8 +11,7 @@ from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.case import Split
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset

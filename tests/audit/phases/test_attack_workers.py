@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import attack, one_attack, simulate
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack as one_attack
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError

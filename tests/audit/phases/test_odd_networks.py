@@ -11,9 +11,9 @@ from torch import nn
 import fedaudit
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.cli.preflight import Forecast
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.datasets.npz import NPZ
 from fedaudit.fl.runtime import plugin, tree
@@ -39,7 +39,7 @@ def configure(model: str, method: str = "fedavg", **settings: Any) -> SimulatedC
         "federation": SMALL | {"model": f"{HERE}:{model}"},
         "method": {"name": method, "rounds": 2, "local_epochs": 1, **settings},
         "attacks": ["loss_threshold", "played_message"],
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": ["json"],
         "workers": 0,
     }

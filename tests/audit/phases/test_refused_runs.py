@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import fedaudit
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.load import make_config
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import HERE, SMALL, VERDICTS
 
@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1},
     "attacks": [],
     "replay": {"clients": 0, "update_groups": 0},
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": ["json"],
     "workers": 0,
 }

@@ -12,7 +12,7 @@ from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.controls.control import Control, load_control, plant
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.phases.one_attack import _measure
+from fedaudit.audit.phases.attack import _measure
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.aggregation.aggregator import RowRule
 from fedaudit.fl.methods.fedavg import FedAvg

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from fedaudit.audit.phases import shares
+from fedaudit.audit.planning import shares
 from fedaudit.fl.runtime import children, torchrun
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.kills import config

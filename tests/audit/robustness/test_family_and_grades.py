@@ -21,7 +21,7 @@ from fedaudit.audit.robustness.matrix_findings import (
     grade,
     list_matrix_findings,
 )
-from fedaudit.audit.robustness.plan import describe
+from fedaudit.audit.robustness.plan import IDLE, describe
 from fedaudit.audit.robustness.table import give_advice
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -70,7 +70,7 @@ def test_an_attack_that_the_adaptive_attacker_preferred_has_a_cell_of_its_own(tm
     rounds = [r for f in cells["adaptive"].folders for r in RunDir(tmp_path / f).history()]
     sent = [m for r in rounds for m in (r["sent"], *r["near"])]
     assert len(rounds) == 2 and all(m in ({"name": "ipm", "tau": 16.0}, ALIE) for m in sent)
-    assert set(cells) == {"adaptive", *(label(m) for m in sent)}
+    assert set(cells) == {"adaptive", IDLE, *(label(m) for m in sent)}
     assert all(found.adversaries[label(m)].name == m["name"] for m in sent)
 
 

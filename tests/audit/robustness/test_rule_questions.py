@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.phases.questions import DeclaredAttackers
+from fedaudit.audit.planning.questions import DeclaredAttackers
+from fedaudit.audit.robustness.measures import DOING_NOTHING
+from fedaudit.audit.robustness.plan import IDLE
 from fedaudit.audit.robustness.rule_questions import (
     LostAnswers,
     answer_rule_questions,
@@ -130,9 +132,21 @@ def test_the_share_of_malicious_clients_is_that_of_the_run_that_loses_most() -> 
     assert ask(cell(0.1, 0.2, malicious=3), cell(0.3, 0.4, malicious=2)).malicious == 0.2
 
 
-def test_what_the_same_clients_cost_by_doing_nothing_is_not_lost_to_them() -> None:
-    drop = lost("accuracy_drop", 0.11, 0.10, 0.12, idle=(0.10, 0.10, 0.10))
-    assert bound_lost([drop]).of_all == pytest.approx((0.0, 0.02), abs=1e-9)
+def test_what_the_same_clients_cost_by_doing_nothing_is_no_merit_of_an_attack_and_lost_all_the_same() -> None:
+    drop = lost("accuracy_drop", 0.11, 0.10, 0.12, **{DOING_NOTHING: (0.10, 0.10, 0.10)})
+    assert bound_lost([drop]).of_all == pytest.approx((0.0, 0.12), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "state"), [(0.34, 0.44, State.EXPOSED), (0.0, 0.2, State.OPEN), (-0.01, 0.01, State.CLEAR)]
+)
+def test_a_rule_that_clients_who_do_nothing_break_is_not_cleared(low: float, high: float, state: State) -> None:
+    flipped = lost("accuracy_drop", 0.0, -0.01, 0.01)
+    idle = cell(low, high, flipped, adversary=IDLE)
+    assert ask(cell(), idle).state is state
+    asked = list_rule_questions(["krum"], [Aim.AVAILABILITY], DEMANDS)
+    [alone] = answer_rule_questions(asked, make_matrix(idle), None, [], AIMS)
+    assert alone.state is State.EXPOSED if state is State.EXPOSED else State.OPEN
 
 
 def test_a_backdoor_takes_what_the_strongest_control_does_not_answer() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.counts.count_recovery import CountRecovery
-from fedaudit.audit.checks._check import Check
+from fedaudit.audit.observer.check import Check
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError

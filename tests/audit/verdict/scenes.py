@@ -8,8 +8,8 @@ from fedaudit.attacks.people import GroupCount, PeopleCount, Share
 from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.questions import answer_questions, list_questions
-from fedaudit.audit.verdict.scene import Answers, Attempt, Scene
+from fedaudit.audit.verdict.questions import answer_questions
+from fedaudit.audit.verdict.scene import Answers, Attempt, Scene, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind, Need
 from fedaudit.fl.method import Card as MethodCard

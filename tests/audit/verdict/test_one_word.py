@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.import_inbox import ImportSources, bring
+from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
@@ -35,7 +35,7 @@ from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
 FORMATS = ["json", "html", "pdf", "sarif", "junit", "markdown"]
-LIGHT = {"workers": 0, "noise_audit": {"play": False}, "record": {"rounds": "all"}}
+LIGHT = {"workers": 0, "noise_audit": False, "record": {"rounds": "all"}}
 
 
 def simulated(text: str | Mapping[str, Any], **changes: Any) -> Callable[[Path], Path]:
@@ -52,7 +52,7 @@ def recorded(**changes: Any) -> Callable[[Path], Path]:
 
     def make(place: Path) -> Path:
         subject = read_yaml(theirs.EXAMPLE / "subject.yaml") | {"method": None}
-        stated = {**theirs.ATTACKS, "case": "recorded", "subject": subject, "report": FORMATS, **changes}
+        stated = {**theirs.ATTACKS, "subject": subject, "report": FORMATS, **changes}
         config, run = validate(Config, stated, "test"), RunDir.create(place / "run")
         inbox, about = theirs.FLOWER / "inbox", theirs.EXAMPLE / "subject.yaml"
         bring(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
-from fedaudit.audit.checks._check import ENOUGH, ConstantKind
+from fedaudit.audit.observer.check import ENOUGH, ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, observed_rounds, read_traffic
-from fedaudit.audit.verdict.questions import answer_questions, list_questions
-from fedaudit.audit.verdict.scene import Answers, Attempt, describe_rounds, is_about
+from fedaudit.audit.verdict.questions import answer_questions
+from fedaudit.audit.verdict.scene import Answers, Attempt, describe_rounds, is_about, list_questions
 from fedaudit.audit.verdict.taxonomy import FAMILIES, find_family, list_aims
 from fedaudit.fl.artifact import FROM_CLIENTS, Channel
 from fedaudit.fl.kinds import NUMBERS, Kind, Row, Tells

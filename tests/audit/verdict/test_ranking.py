@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedaudit.audit.verdict.ranking import Standing, rank
+from fedaudit.audit.verdict.trade_offs import Standing, rank
 from fedaudit.reports.decision import Word
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.audit.verdict.severity import rate
+from fedaudit.audit.verdict.people import rate
 from fedaudit.reports.result import Severity
 
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from fedaudit.fl.runtime.plugin import find_module
+
 
 class Fault(NamedTuple):
     """`methods` are those whose comparisons are made; none: all."""
@@ -14,7 +16,8 @@ class Fault(NamedTuple):
 
 
 def _of(method: str, name: str, old: str, new: str, *others: str) -> Fault:
-    return Fault(f"{method}: {name}", f"fl/methods/{method}.py", old, new, (method, *others))
+    module = find_module(("fedaudit.fl.methods",), method).removeprefix("fedaudit.").replace(".", "/")
+    return Fault(f"{method}: {name}", f"{module}.py", old, new, (method, *others))
 
 
 FAULTS = [
@@ -178,14 +181,14 @@ FAULTS = [
     _of("fedyogi", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
     Fault(
         "server moments: v starts at 0",
-        "fl/families/server_optimiser.py",
+        "fl/methods/fed_opt.py",
         "z + self.config.kappa**2",
         "z + 0",
         ("fedadam", "fedyogi", "fedadagrad", "server"),
     ),
     Fault(
         "server moments: bias is corrected",
-        "fl/families/server_optimiser.py",
+        "fl/methods/fed_opt.py",
         "m / (second[k].sqrt() + kappa)",
         "m / (1 - beta1) / (second[k].sqrt() + kappa)",
         ("fedadam", "fedyogi", "fedadagrad", "server"),

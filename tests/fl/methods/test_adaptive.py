@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
-from fedaudit.fl.methods.fedadagrad import FedAdagrad
-from fedaudit.fl.methods.fedadam import FedAdam
+from fedaudit.fl.methods.fed_opt import AdaptiveOptimiser, FedAdagrad, FedAdam, FedYogi
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedyogi import FedYogi
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import NormalisedNet, close, run, same

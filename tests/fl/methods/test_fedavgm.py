@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedaudit.fl.methods.fed_opt import FedAvgM
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedavgm import FedAvgM
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, run, same

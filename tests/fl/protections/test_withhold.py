@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import refuse_impossible
+from fedaudit.audit.planning.choice import refuse_impossible
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind

@@ -19,7 +19,7 @@ from fedaudit.fl.model import Net
 from fedaudit.fl.protections.dp_sgd import DPSGD
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.tasks._task import Task, load_task
+from fedaudit.fl.runtime.task import Task, load_task
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, TinyNet, close, parts, run
 
