@@ -22,7 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 
 # Of folders as this version leaves and reads them. Raised where it would refuse, or judge otherwise, what an
 # earlier one left; of those audit/attestation/earlier.py holds digests and seal
-FORM = 2
+FORM = 3
 # What each phase leaves, as patterns below the run folder
 WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),

@@ -8,10 +8,12 @@ public key of who sealed it, whose private key is thrown away. Later versions ju
 import shutil
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+from fedaudit.audit.attestation import seal
 from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from tests.audit.attestation.forger import make_key
@@ -69,9 +71,10 @@ def make(name: str, place: Path) -> None:
         work = Path(scratch)
         (work / "c.yaml").write_text(SMALL + CONFIGS[name])
         key = make_key(work)
+        seal.COUNTS = timedelta(days=3650)  # a golden folder is judged for longer than a year
         for words in (
             ("run", work / "c.yaml", "--out", work / "run"),
-            ("tools", "seal", work / "run", "--key", work / "sealer.pem", "--days", 3650),
+            ("check", work / "run", "--sign", work / "sealer.pem"),
         ):
             done = CliRunner().invoke(app, [*map(str, words)])
             assert done.exit_code in (0, 1, 3), done.output

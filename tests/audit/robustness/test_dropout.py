@@ -49,7 +49,7 @@ def histories(
 def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
     wanted = plan_dropout(absence(), config().method, find_holders(config()))
     assert [p.folder for p in wanted if p.seed == 8] == [
-        f"{m}/p{p}-s1-lost0/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
+        f"{m}/p{p}-s1/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
     ]
     assert {o["method"]["rounds"] for o in wanted.values()} == {2}  # the audit's own, of every method
 
