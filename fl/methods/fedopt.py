@@ -12,9 +12,9 @@ Clients do what FedAvg's do. With delta = weighted mean of the clients' models -
     adam       v <- beta2 v + (1 - beta2) delta^2
     yogi       v <- v - (1 - beta2) delta^2 sign(v - delta^2)
 
-v starts at kappa^2; there is no bias correction. Momentum with beta1 = 0 and server_lr = 1 is FedAvg, bit for bit.
-Only parameters are stepped: running statistics of normalisation layers are averaged, because a momentum could make
-a variance negative. Sends what FedAvg sends.
+v starts at kappa^2; there is no bias correction. Momentum with beta1 = 0 and server_lr = 1 is FedAvg, bit for
+bit. Only parameters are stepped: running statistics of normalisation layers are averaged, because a momentum
+could make a variance negative. Sends what FedAvg sends.
 """
 
 from dataclasses import replace
@@ -33,8 +33,8 @@ from fedaudit.fl.runtime.ranges import Amount, BelowOne, Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 
-# (server_lr, beta1) where nobody says; rates of the paper's are tuned, and its FedAdagrad has no first moment. FedAdam's
-# first steps are shorter than FedAdagrad's, its rate larger
+# (server_lr, beta1) where nobody says. The paper tunes its rates, and its FedAdagrad has no first moment, so that
+# its first steps are longer than those of the others and its rate is smaller
 USUAL = {"momentum": (1.0, 0.9), "adagrad": (0.03, 0.0), "adam": (0.1, 0.9), "yogi": (0.1, 0.9)}
 
 
@@ -50,8 +50,8 @@ class FedOpt(RoundMethod):
         FedAvg.card,
         title="FedOpt",
         source="arXiv:2003.00295, Alg. 1 and 2",
-        text="FedAvg whose server steps as an optimiser does: with momentum, or with a step size for each weight, "
-        "from how much that weight changed in earlier rounds.",
+        text="FedAvg whose server steps as an optimiser does: with momentum, or with a step size for each "
+        "weight, from how much that weight changed in earlier rounds.",
     )
 
     @settings
@@ -71,7 +71,7 @@ class FedOpt(RoundMethod):
             default=0.99, description="decay of the second moment with adam and yogi; 0 keeps no memory"
         )
         kappa: Positive = Field(
-            default=1e-3, XX
+            default=1e-3, description="tau in the paper: degree of adaptivity, but of momentum"
         )
 
     @property
