@@ -154,7 +154,7 @@ class Extractor(Protocol):
 
     def logits(self, images: Floats) -> Floats: ...  # [N, C, H, W] in [0, 1] -> [N, classes]
 
-    # the torch module itself, with features() and forward() of tensors in [0, 1]; for gradients
+    # the torch module itself, of tensors in [0, 1], with features(); its `net` takes what columns make of rows
     def module(self) -> Any: ...
 
 

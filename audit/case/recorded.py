@@ -3,7 +3,7 @@
 Nothing is invented: what nobody stated or brought is absent, and whoever needs it says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.data.columns import Columns
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
@@ -91,8 +92,18 @@ class RecordedCase:
             mean=tuple(stated.mean),
             std=tuple(stated.std),
             about=stated.about or "The examples were stated by the federation's operator.",
+            columns=self._columns,
             task=self._task,
         )
+
+    @cached_property
+    def _columns(self) -> Columns | None:
+        """As stated; ranges that are not are those of the auditor's own rows, which no client holds."""
+        stated, known = self.subject.examples.table, self._truth_file
+        own = known.examples.x[known.owner == NOBODY]
+        if stated is None or not len(own):
+            return stated
+        return replace(stated.learn(own), mean=stated.mean, std=stated.std)
 
     @cached_property
     def _task(self) -> Task:

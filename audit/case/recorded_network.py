@@ -55,7 +55,7 @@ class RecordedNetwork:
         subject = self.config.subject
         if subject.model is None:
             return None
-        shape, width = tuple(subject.examples.shape), subject.examples.width
+        shape, width = subject.examples.input_shape, subject.examples.width
         task = read_task(subject.model, load_task(subject.examples.task)(), "subject.model")
         return maker(self.config.locate_files(subject.model), shape, width, task, "subject.model")
 
@@ -92,7 +92,7 @@ class RecordedNetwork:
         if self.make is None:
             convolved = count({name: v for name, v in first.items() if v.dim() == 4})
             return NetworkSize(parameters=numbers, layers=len(first), products=numbers, convolved=convolved)
-        shape = tuple(self.config.subject.examples.shape)
+        shape = self.config.subject.examples.input_shape
         return replace(measure_size(self.make(), shape), parameters=numbers)
 
     @cached_property

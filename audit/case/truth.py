@@ -65,7 +65,8 @@ class TruthFile:
     @classmethod
     def none(cls, stated: ExampleLayout) -> "TruthFile":
         nothing, shape = np.zeros(0, np.int64), tuple(stated.shape)
-        kind = np.int64 if len(shape) == 1 and stated.are != "table" else np.float32
+        kind: Any = np.int64 if len(shape) == 1 and not stated.is_table else np.float32
+        kind = np.float64 if stated.columns else kind
         return cls(Arrays(x=np.zeros((0, *shape), kind), y=nothing), nothing, nothing.astype(bool))
 
 
@@ -275,6 +276,13 @@ def _check_examples(
             if turned
             else "give every example in the stated shape; a grey image has one channel, x[:, None]",
         )
+    if (table := examples.table) is not None:
+        x = x.astype(np.float64) if x.dtype.kind in "iuf" else x
+        if wrong := table.misfit(x):
+            raise UserError(
+                f"{path}: rows are {wrong}", hint="examples.columns of the subject say what rows hold"
+            )
+        return x, _check_labels(path, x, y, examples)
     if x.dtype in (np.uint8, np.uint16) and len(shape) == 3:
         x = x.astype(np.float32) / np.float32(np.iinfo(x.dtype).max)
     elif x.dtype.kind == "f" and not np.isfinite(x).all():

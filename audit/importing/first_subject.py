@@ -70,7 +70,10 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     if truth is None:
         yield "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
     else:
-        yield f"  shape: {example_shape(truth)}  # seen in {whose}: of one example"
+        axes = example_shape(truth)
+        yield f"  shape: {axes}  # seen in {whose}: of one example"
+        if len(axes) == 1:
+            yield "  columns: {}  # not seen: of a table, such as age: {unit: years, step: 1}, one key a column"
     yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean and std']}"
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"

@@ -6,12 +6,16 @@ when they are imported (audit/importing/); the rest is said to be stated.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import Group, NamedPlugin, Number, PluginSpec, Text, Whole, number_plugins
+
+if TYPE_CHECKING:
+    from fedaudit.fl.data.columns import Columns
 
 Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
@@ -34,16 +38,23 @@ class ExampleLayout(Group):
         default=None,
         description="what examples of one axis are, where none is given: tokens or columns; null: tokens",
     )
+    columns: dict[Text, dict[Text, Any]] = Field(
+        default={},
+        max_length=100_000,
+        description="of a table, as in a schema of `init --from`: column -> kind, unit, step, levels ... Rows "
+        "are then in raw units, a category as its place in levels, and NaN where missing",
+    )
     shape: tuple[Size, ...] = Field(
         min_length=1, max_length=4, description="of one example: [channels, height, width]"
     )
     mean: tuple[Number, ...] = Field(
         default=(0.0,),
         min_length=1,
-        description="of each channel; the model sees (x - mean) / std of values from 0 to 1",
+        description="of each channel or column; the model sees (x - mean) / std of values from 0 to 1, or in "
+        "the units of columns, categories one-hot and behind a column that may be missing a flag that it is",
     )
     std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(
-        default=(1.0,), min_length=1, description="of each channel"
+        default=(1.0,), min_length=1, description="of each channel or column"
     )
 
     @model_validator(mode="after")
@@ -63,10 +74,34 @@ class ExampleLayout(Group):
 
     @model_validator(mode="after")
     def _by_channel(self) -> Self:
+        if self.columns and self.shape != (len(self.columns),):
+            raise ValueError(f"columns has {len(self.columns)} names, and shape is {list(self.shape)}")
         for name, value in (("mean", self.mean), ("std", self.std)):
             if len(value) not in (1, self.shape[0]):
                 raise ValueError(f"{name} has {len(value)} numbers, and examples have {self.shape[0]} channels")
         return self
+
+    @property
+    def is_table(self) -> bool:
+        """Whether an example is a row, where its shape does not say so."""
+        return self.are == "table" or bool(self.columns)
+
+    @property
+    def table(self) -> "Columns | None":
+        """What columns are, with the stated scale. Raises UserError."""
+        from fedaudit.fl.data.columns import read_columns
+
+        if not self.columns:
+            return None
+        mean, std = (
+            values * len(self.columns) if len(values) == 1 else values for values in (self.mean, self.std)
+        )
+        return replace(read_columns(self.columns, "subject.examples.columns"), mean=mean, std=std)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example as the network is given it."""
+        return tuple(self.shape) if (table := self.table) is None else (table.width,)
 
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
 

@@ -5,7 +5,8 @@
 x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W], or with `layout: hwc`
 [N, H, W, channels]: which of them it is is declared, never guessed. Or x is tokens, whole numbers shaped [N, T],
 or floating point of another shape, such as a table [N, F] or volumes [N, channels, D, H, W]: models see these
-less their mean over their deviation, in each column or channel of x_test, which no client holds.
+less their mean over their deviation, in each column or channel of x_test, which no client holds. With
+`layout: bags` x is [N, rows, F], several rows of features an example, which models see as they are.
 
 What y is follows from its shape, or is declared as `task`. Whole numbers from 0 or names as text, shaped [N]:
 every different one in y_train is a class. 0 or 1, shaped [N, L]: several findings. Floating point [N]: a number.
@@ -41,8 +42,10 @@ class NPZ(Dataset):
     @settings
     class Config:
         path: str = Field(description="the file that numpy.savez wrote")
-        layout: Literal["chw", "hwc"] | None = Field(
-            default=None, description="where channels stand in images: chw or hwc; null: chw, if that can be"
+        layout: Literal["chw", "hwc", "bags"] | None = Field(
+            default=None,
+            description="where channels stand in images: chw or hwc; null: chw, if that can be. bags: an example "
+            "is several rows of features, and no image",
         )
         task: str | None = Field(
             default=None, description="what labels are, a name of fl/tasks/; null: what their shape allows"
@@ -95,7 +98,7 @@ class NPZ(Dataset):
                 "bring both parts to one size and one number of channels",
             )
         about = "The arrays of a NumPy file."
-        if train.x.dtype == np.int64:
+        if train.x.dtype == np.int64 or train.x.ndim == 3:
             return Data(train=train, test=test, classes=names, task=task, about=about)
         mean, std = moments(train.x if train.x.ndim == 4 else test.x)
         return Data(train=train, test=test, classes=names, task=task, mean=mean, std=std, about=about)
@@ -199,7 +202,11 @@ def _read_examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any
         raise _describe_misfit(
             key, "text", "tokens: raw text is not supported", "give each word or sign a whole number, [N, T]"
         )
-    if x.ndim in (2, 5) and x.dtype.kind == "f" and x.size:
+    if layout == "bags" and (x.ndim != 3 or x.dtype.kind != "f"):
+        raise _describe_misfit(
+            key, f"{x.dtype} {list(x.shape)}", "floating-point [N, rows, features]", "leave layout out"
+        )
+    if x.ndim in ((3,) if layout == "bags" else (2, 5)) and x.dtype.kind == "f" and x.size:
         if not np.isfinite(x).all():
             hint = "fill in what is missing, by columns of rows that no client holds"
             raise _describe_misfit(key, "NaN or infinite values", "finite ones", hint)
@@ -223,6 +230,8 @@ def _read_examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any
             hint = f"divide {key} by 255 before saving it"
             if x.min() < 0:
                 hint = f"save images before they are normalised, or ({key} - {low}) / ({high} - {low})"
+            if x.ndim == 3:
+                hint += "; if an example is rows of features, say layout: bags in the config"
             raise _describe_misfit(key, found, "0 to 1", hint)
     x = x[:, None] if x.ndim == 3 else _move_channels(key, x, layout)
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)

@@ -10,6 +10,7 @@ diverged sends noise on what is left, and nobody sees that it did.
 """
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -108,6 +109,11 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
     whole = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
     if kind.listed and not whole:
         whole = ["rows"]
+    return leave_in_clear(kind, whole, sending, source)
+
+
+def leave_in_clear(kind: Kind, names: Iterable[str], sending: Sending, source: str) -> list[Release]:
+    """Releases of these arrays of a kind as they are."""
     return [
         Release(
             round=sending.round,
@@ -117,7 +123,7 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
             mechanism="none",
             source=source,
         )
-        for name in whole
+        for name in names
     ]
 
 

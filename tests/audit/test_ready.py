@@ -60,7 +60,7 @@ def test_no_noise_buys_a_word_for_whoever_leaves_the_panel_out(tmp_path: Path) -
     assert by_id["exact_record.server"].next_attack == "played_message"
     membership = by_id["membership.server"]
     assert membership.is_open and "left out" in membership.why and membership.next_attack
-    assert result.policy.panel == 6 and len(result.policy.panel_sha256) == 64
+    assert result.policy.panel == 7 and len(result.policy.panel_sha256) == 64
 
 
 @pytest.mark.nightly
@@ -71,7 +71,7 @@ def test_a_federation_whose_noise_hides_everybody_is_ready_where_the_whole_panel
     required = [q for q in result.questions if q.required]
     assert required and all(q.state is State.CLEAR and q.at_least == 0 for q in required)
     assert "Ready for these 4 clients and this run" in result.decision.sentence
-    assert "by the attacks of panel 6" in result.decision.sentence
+    assert "by the attacks of panel 7" in result.decision.sentence
 
 
 SEEDS = range(101, 111)  # named before the first run

@@ -14,8 +14,7 @@ from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.fl.availability.bernoulli import Bernoulli
-from fedaudit.fl.availability.leaving import Leaving
+from fedaudit.fl.availability.bernoulli import Bernoulli, Leaving
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.reports.result import AuditResult, Severity

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from fedaudit.fl.runtime.plugin import find_module
+
 
 class Fault(NamedTuple):
     """`methods` are those whose comparisons are made; none: all."""
@@ -14,7 +16,8 @@ class Fault(NamedTuple):
 
 
 def _of(method: str, name: str, old: str, new: str, *others: str) -> Fault:
-    return Fault(f"{method}: {name}", f"fl/methods/{method}.py", old, new, (method, *others))
+    module = find_module(("fedaudit.fl.methods",), method).removeprefix("fedaudit.").replace(".", "/")
+    return Fault(f"{method}: {name}", f"{module}.py", old, new, (method, *others))
 
 
 FAULTS = [
