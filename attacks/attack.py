@@ -197,9 +197,9 @@ class Knowledge:
 
     @property
     def granted_auxiliary(self) -> Examples:
-        """The adversary's own images; raises ValueError as `granted_architecture`."""
+        """The adversary's own examples; raises ValueError as `granted_architecture`."""
         if self.auxiliary is None:
-            raise ValueError("the attack's threat model does not grant images of the adversary's own")
+            raise ValueError("the attack's threat model does not grant examples of the adversary's own")
         return self.auxiliary
 
 

@@ -47,6 +47,7 @@ DIGITS = 16.0  # bits
 GRID = 1000  # a multiple of one in so many is a number that others have as well
 FEWEST_SCALED = 3  # rows by which columns are scaled: of two, whosever, it makes -1 and 1, or 0 and 1
 FEWEST = 2  # columns of a row that is looked for
+MOST_READ = 1_000  # windows that are compared with a row that stands somewhere
 MOST_ROWS = 2_000  # of a sender that are looked for
 MOST_PAIRS = 2_000_000  # of numbers and rows that are compared for one reading
 COLUMNS = 8  # of a row by which it is looked for where numbers are many, those that fewest have
@@ -133,6 +134,27 @@ class RowFinder:
                     found[row] = max(bits, found.get(row, 0.0))
         return found
 
+    def read_row(self, arrays: Sequence[NDArray[Any]], row: int) -> Values | None:
+        """[F] what stands there of one row, as its own columns are: of all windows and readings the nearest."""
+        wanted, nearest, found = self._rows[row], np.inf, None
+        known = np.flatnonzero(~np.isnan(wanted))
+        if not len(known):
+            return None
+        first = int(known[0])
+        for flat in lay_out(arrays, len(wanted)):
+            for reading in self._readings:
+                value = flat.values * reading.factor[first] + reading.offset[first]
+                near = np.argsort(np.abs(value - wanted[first]), kind="stable")[:MOST_READ]
+                for step in (1, -1):
+                    place = (near - step * first)[:, None] + step * np.arange(len(wanted))
+                    place = place[((place >= 0) & (place < len(flat.values))).all(axis=1)]
+                    given = flat.values[place] * reading.factor + reading.offset
+                    apart = (np.abs(given - wanted) / self._spread)[:, known].max(axis=1, initial=0)
+                    if len(apart) and np.nanmin(np.append(apart, np.inf)) < nearest:
+                        best = int(np.nanargmin(apart))
+                        nearest, found = float(apart[best]), np.where(np.isnan(wanted), np.nan, given[best])
+        return found
+
     def count_limits(self, arrays: Iterable[NDArray[Any]] = ()) -> Limits:
         """What can be told of these rows among these arrays, or among as many windows as there are in all."""
         n, width = self._rows.shape
@@ -176,7 +198,7 @@ class RowFinder:
         return np.asarray(self.held, np.float64) if self._has_held else self._rows
 
     @cached_property
-    def _ordered(self) -> Values:
+    def _columns(self) -> Values:
         return np.sort(self._beside.T, axis=1)
 
     @property
@@ -214,7 +236,7 @@ class RowFinder:
             reach = np.maximum(near, np.finfo(dtype).eps * np.abs(written))
         else:
             reach = np.full(x.shape, WHOLE)
-        ordered, own = self._ordered, not self._has_held
+        ordered, own = self._columns, not self._has_held
         shared = np.empty(x.shape)
         for j, column in enumerate(ordered):
             wide = reach[:, j] * abs(factor[j])

@@ -28,27 +28,31 @@ class RowStatistics(RowRecovery):
     found_in: str  # "sums of products", as the end of "no message holds"
 
     @abstractmethod
-    def derive(self, sent: Sequence[Payload], width: int) -> Rows:
-        """[k, width] rows that follow from a client's messages, which come in their order."""
+    def derive(self, sent: Sequence[Payload], public: Rows) -> Rows:
+        """[k, F] rows that follow from a client's messages, which come in their order; public ones are [m, F]."""
 
     @abstractmethod
     def summarise(self, rows: Rows) -> Payload:
         """What a client sends of its rows [n, width]."""
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        width = knowledge.shape[0]
-        payloads = list_payloads(view, self.card).items()
-        rows = {client: self.derive(sent, width)[-MOST:] for client, sent in payloads}
+        payloads, public = list_payloads(view, self.card).items(), read_public(knowledge)
+        rows = {client: self.derive(sent, public)[-MOST:] for client, sent in payloads}
         return claim_rows({client: some for client, some in rows.items() if len(some)}, knowledge)
 
     def plant(self, rows: Rows, claim: Claim, rng: np.random.Generator) -> Rows:
-        return self.derive([self.summarise(rows), self.summarise(rows[1:])], rows.shape[1])
+        return self.derive([self.summarise(rows), self.summarise(rows[1:])], rows)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        width = knowledge.shape[0]
-        if not any(len(self.derive(sent, width)) for sent in list_payloads(view, self.card).values()):
+        public = np.zeros((0, *knowledge.shape)) if knowledge.auxiliary is None else read_public(knowledge)
+        if not any(len(self.derive(sent, public)) for sent in list_payloads(view, self.card).values()):
             return f"no client's messages hold {self.found_in}"
         return ""
+
+
+def read_public(knowledge: Knowledge) -> Rows:
+    """[m, F] rows that everybody has."""
+    return np.asarray(knowledge.granted_auxiliary.x, np.float64)
 
 
 def list_payloads(view: Sequence[Artifact], card: Card) -> dict[int, list[Payload]]:

@@ -45,7 +45,8 @@ class SumsRows(RowStatistics):
     )
     found_in = "sums of products that differ by one person, or are of one"
 
-    def derive(self, sent: Sequence[Payload], width: int) -> Rows:
+    def derive(self, sent: Sequence[Payload], public: Rows) -> Rows:
+        width = public.shape[1]
         before: dict[tuple[str, int], NDArray[Any]] = {}
         found = [np.zeros((0, width))]
         for payload in sent:

@@ -9,7 +9,7 @@ was kept, what the one kind that is clients' own examples says of itself stands.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.attack import Examples, Knowledge
 from fedaudit.attacks.evaluation.laid_out import count_windows
 from fedaudit.attacks.evaluation.payloads import (
     Numbers,
@@ -26,6 +27,7 @@ from fedaudit.attacks.evaluation.payloads import (
     subtract_arrays,
 )
 from fedaudit.attacks.evaluation.raw_rows import Limits, RowFinder
+from fedaudit.attacks.modality import table
 from fedaudit.audit.case.case import ObservedFederation, Split
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.lab import Lab
@@ -35,10 +37,12 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import is_from_client, manifest
 from fedaudit.reports import format as fmt
+from fedaudit.reports.exhibits import RowLines, RowTables
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 MOST_NUMBERS = 20_000_000  # of all clients' messages that are read, the newest first
 TRIED = 20  # rows of a trial, at most
+SHOWN = 3  # rows that a report has of a kind
 LIMIT = (
     "examples in another order of their columns, with noise, in a code, or over several messages, and what can "
     "be learned from examples that were changed before they were sent"
@@ -65,6 +69,8 @@ class RawSamples(Check):
                 compared=sum(count_rows(a) for a in own if a.kind is kind),
                 equal=len(found.rows.get(kind, ())),
             )
+            if found.is_table and kind in found.rows:
+                yield found.show(kind)
         if found.left:
             yield (
                 f"Not read for examples that stand in them: the oldest {fmt.plural(found.left, 'message')} of "
@@ -153,10 +159,40 @@ class _Search:
             found.setdefault((a.sender.number, a.kind), []).extend([*plain, *read_spelled(plain), *moved])
         return found
 
+    def show(self, kind: Kind) -> RowTables:
+        """The first rows that stand in messages of a kind, beside what was read of them, column by column."""
+        known = table.read_columns(
+            Knowledge(
+                classes=1,
+                shape=self.data.shape,
+                auxiliary=Examples(x=self._held, y=np.zeros(len(self._held), np.int64)),
+                columns=self.data.columns,
+            )
+        )
+        whose = {row: (k, i) for k, rows in self.examples.parts.items() for i, row in enumerate(rows.tolist())}
+        pairs = list[RowLines]()
+        for row in sorted(self.rows[kind])[:SHOWN]:
+            client, place = whose[row]
+            arrays, true = [v.values for v in self._numbers[client, kind]], self.data.train.x[row]
+            read = [self._find(client).read_row(arrays, place)]
+            if self.data.columns is not None:
+                given = self._find(client, as_input=True).read_row(arrays, place)
+                read.append(None if given is None else self.data.columns.read_input(given[None])[0])
+            seen = [table.write_pair(f"client {client}", true, one, known) for one in read if one is not None]
+            nearest = min(seen, key=lambda pair: sum(pair.apart))
+            pairs.append(RowLines.model_validate(asdict(nearest)))
+        many = fmt.plural(len(self.rows[kind]), "row")
+        return RowTables(
+            finding=f"raw-{kind}",
+            title=f"Rows that stand in what clients sent: {kind.words}",
+            caption=f"{fmt.sentence_case(many)} of the senders stand there; this is one of the first",
+            pairs=pairs,
+        )
+
     def _find(self, client: int, *, as_input: bool = False) -> RowFinder:
         """What looks for rows of a client's table in all that it sent; `as_input`: as a network is given them."""
         if (client, as_input) not in self.finders:
-            public, held = self._public, self._held
+            public, held = self._public, self._other_rows
             mine = self.data.train.x[self.examples.parts[client]]
             spans: Sequence[slice] = ()
             if as_input and self.data.columns is not None:
@@ -173,7 +209,7 @@ class _Search:
         return self.data.test.x
 
     @cached_property
-    def _held(self) -> NDArray[Any]:
+    def _other_rows(self) -> NDArray[Any]:
         """Rows of nobody who sent anything."""
         train, e = self.data.train.x, self.examples
         return np.concatenate(
@@ -204,7 +240,7 @@ class _Search:
 
     def _try(self, client: int, enough: int) -> str:
         """What is found of rows that are written behind a client's newest message, theirs and others'."""
-        finder, held = self._find(client), self._held
+        finder, held = self._find(client), self._other_rows
         n = min(max(TRIED, enough), len(finder.rows), len(held) - 1)
         if not enough or n < enough:
             return "So few rows could not be found wherever they stood."

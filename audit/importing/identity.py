@@ -60,7 +60,10 @@ def check_identities(uploads: LatestUploads) -> CheckedStatement:
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
     if not any(a.kind in UPDATES or a.kind == Kind.NUM_EXAMPLES for a in latest):
-        text = "No client's message was recorded: what is measured is measured on what all are said to hold."
+        text = (
+            "No client's model or number of examples was recorded: what is measured is measured on what all are "
+            "said to hold."
+        )
         return CheckedStatement(id="who", title=TITLE, status="declared", text=text)
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
     if acts_on(uploads.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised

@@ -40,7 +40,7 @@ def check_statements(
     """The statements that are repeated and were not checked, in one sentence each."""
     s = subject
     items = [f"the names of the {len(s.examples.classes)} classes and their order"] if s.examples.classes else []
-    if s.examples.task != "classify":
+    if s.model is not None and s.examples.task != "classify":
         items.append(f"that the network is trained on the task {s.examples.task}")
     if s.clients is not None and s.clients > heard:
         items.append(f"that there are {s.clients:,} clients, of which {heard:,} were heard")

@@ -12,11 +12,15 @@ from pydantic import ValidationError
 
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.runtime.errors import describe_failure
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.records import quote
 from fedaudit.fl.runtime.settings import describe_record
 from fedaudit.fl.runtime.side_by_side import DeadPart
 from fedaudit.fl.threats.threat import Position, ThreatModel
+from fedaudit.reports.exhibits import RowTables
 from fedaudit.reports.result import Finding, Outcome
 
 SERVER = ThreatModel(position=Position.SERVER)  # who reads what checks see, where they name nobody
@@ -37,7 +41,7 @@ class ConstantKind:
         return self.plays >= ENOUGH
 
 
-Seen = Finding | ConstantKind | str  # a sentence says what could not be checked
+Seen = Finding | ConstantKind | RowTables | str  # a sentence says what could not be checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,7 @@ class Checked:
     results: Sequence[Finding] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
     constant: Sequence[ConstantKind] = ()
+    rows: Sequence[RowTables] = ()  # clients' rows beside what was read of them
 
 
 class Check(Plugin):
@@ -66,7 +71,9 @@ class Check(Plugin):
             found: object = self.inspect(federation, lab)
             for one in found if isinstance(found, Iterable) else (found,):
                 if not isinstance(one, Seen):
-                    raise TypeError(f"inspect() must yield findings, or sentences, got {one!r:.80}")
+                    raise TypeError(f"inspect() must yield findings, or sentences, got {quote(one)}")
+                if isinstance(one, Finding):
+                    _require_sent(one, federation)
                 seen.append(one)
         except DeadPart:
             raise
@@ -76,6 +83,7 @@ class Check(Plugin):
             results=[_name_reader(s) for s in seen if isinstance(s, Finding)],
             declared=[s for s in seen if isinstance(s, str)],
             constant=tuple(s for s in seen if isinstance(s, ConstantKind)),
+            rows=tuple(s for s in seen if isinstance(s, RowTables)),
         )
 
     def _describe_end(self, error: Exception) -> Finding:
@@ -87,6 +95,18 @@ class Check(Plugin):
             summary="What it saw before stands; what it would have seen is not known.",
             reason=f"{describe_failure(error, said)}.",
         )
+
+
+def _require_sent(found: Finding, federation: ObservedFederation) -> None:
+    """Raise UserError for a finding about kinds that nobody sends: what was not there leaked nothing."""
+    if not found.artifacts:
+        return
+    sent = {str(kind) for channel in Channel for kind in getattr(federation.card, channel.value)}
+    if {*found.artifacts} <= sent:
+        return
+    sent |= {kind for line in manifest(federation.artifacts) for kind in line.get("kinds", ())}
+    if never := [kind for kind in found.artifacts if kind not in sent]:
+        raise UserError(f"its finding {found.id!r} is about {', '.join(never)}, which nobody sent")
 
 
 def _name_reader(found: Finding) -> Finding:

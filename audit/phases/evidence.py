@@ -75,6 +75,7 @@ class EvidenceFolder:
             results=[r for one in said for r in one.results],
             declared=[*(d for one in said for d in one.declared), *unmade],
             constant=[k for one in said for k in one.constant],
+            rows=[r for one in said for r in one.rows],
         )
 
     @cached_property

@@ -104,7 +104,7 @@ class Scoring:
             figures=figures,
             galleries=[g for file in left.attacks for g in list_galleries(file)],
             texts=[t for file in left.attacks for t in list_texts(file)],
-            rows=[r for file in left.attacks for r in list_rows(file)],
+            rows=[*evidence.checks.rows, *(r for file in left.attacks for r in list_rows(file))],
             bounds=account.bounds,
             claims=score_files(config.locate_claims()).claims,
             noise_audits=account.noise_audits,

@@ -34,7 +34,7 @@ def change(payload: Payload, base: Payload) -> Payload:
     return {k: v - base[k] if k in base else v for k, v in payload.items() if v.is_floating_point()}
 
 
-def rebuilt(payload: Payload, base: Payload, moved: Payload) -> Payload:
+def rebuild(payload: Payload, base: Payload, moved: Payload) -> Payload:
     """The payload with another change from its base."""
     return payload | {k: base[k] + v if k in base else v for k, v in moved.items()}
 
@@ -65,7 +65,7 @@ def clip(payload: Payload, base: Payload, bound: float, order: int = 2, rows: bo
     With `rows`, each row of an array [rows, ...] is a vector of its own with a clip of its own.
     """
     clipped, binds = _clip_change(payload, base, bound, order, rows)
-    return rebuilt(payload, base, clipped) if binds else payload
+    return rebuild(payload, base, clipped) if binds else payload
 
 
 def perturb(
@@ -83,7 +83,7 @@ def perturb(
         clipped = noise.release(line, clipped)
     elif not binds:
         return payload  # bit for bit: nothing to clip, nothing to add
-    return rebuilt(payload, base, clipped)
+    return rebuild(payload, base, clipped)
 
 
 def _clip_change(payload: Payload, base: Payload, bound: float, order: int, rows: bool) -> tuple[Payload, bool]:

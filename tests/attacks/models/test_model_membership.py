@@ -270,7 +270,7 @@ def test_without_uploads_or_auxiliary_images_it_says_so() -> None:
     assert LossThreshold().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge) == ""
     alone = replace(world.knowledge, trainer=None, auxiliary=None)
     for attack in (Lira(), Rmia()):
-        assert "auxiliary images" in attack.not_applicable(world.artifacts, alone)
+        assert "auxiliary examples" in attack.not_applicable(world.artifacts, alone)
         assert attack.not_applicable(world.artifacts, world.knowledge) == ""
 
 

@@ -48,7 +48,7 @@ def test_of_clinics_that_two_people_leave_nothing_is_claimed(name: str) -> None:
 @pytest.mark.parametrize("n", [20, 400])
 def test_the_row_is_right_to_ten_digits_from_sums_of_400(n: int) -> None:
     x = np.random.default_rng(1).normal(size=(n, 10)) * np.logspace(-2, 3, 10) + np.arange(10)
-    [row] = SumsRows().derive([{"a": x.T @ x}, {"a": x[1:].T @ x[1:]}], 10)
+    [row] = SumsRows().derive([{"a": x.T @ x}, {"a": x[1:].T @ x[1:]}], x)
     error = min(np.abs((s * row - x[0]) / x.std(axis=0)).max() for s in (1, -1))
     assert error < (1e-8 if n == 20 else 1e-6)
 
@@ -56,16 +56,16 @@ def test_the_row_is_right_to_ten_digits_from_sums_of_400(n: int) -> None:
 def test_a_sum_over_one_person_and_a_sum_with_a_constant_are_read_too() -> None:
     world = Clinics()
     x = np.hstack([np.ones((20, 1)), world.rows(0)])
-    one = SumsRows().derive([{"xx": world.rows(0)[3:4].T @ world.rows(0)[3:4]}], 10)
+    one = SumsRows().derive([{"xx": world.rows(0)[3:4].T @ world.rows(0)[3:4]}], world.rows(0))
     assert match_rows(one, world.rows(0), world.auxiliary.x).tolist() == [3]
-    more = SumsRows().derive([{"xx": x.T @ x}, {"xx": x[1:].T @ x[1:]}], 10)
+    more = SumsRows().derive([{"xx": x.T @ x}, {"xx": x[1:].T @ x[1:]}], world.rows(0))
     assert 0 in match_rows(more, world.rows(0), world.auxiliary.x)
 
 
 def test_a_centre_of_one_is_a_row_and_of_two_is_none() -> None:
     world = Clinics("wine", (12, 12))
     x = world.rows(0)
-    found = CentreRows().derive([{"c": np.stack([x[4], x[:2].mean(axis=0)]), "n": np.array([1, 2])}], 13)
+    found = CentreRows().derive([{"c": np.stack([x[4], x[:2].mean(axis=0)]), "n": np.array([1, 2])}], x)
     assert match_rows(found, x, world.auxiliary.x).tolist() == [4]
 
 

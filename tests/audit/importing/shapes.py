@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ class Shape:
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """Those that the panel of a server's questions on membership and exact records has of it."""
+        """Those of a server's panel on membership and exact records that take seconds."""
         of_loss = ("loss_threshold", "played_message") + ("rmia",) * (self.task != "survival")
-        return of_loss + ("hidden_images",) * (len(self.shape) > 1)
+        return of_loss + ("hidden_images",) * (len(self.shape) > 1 and prod(self.shape) < 2000)
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Examples and labels, which the first numbers of an example say, but for noise."""

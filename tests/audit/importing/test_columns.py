@@ -158,3 +158,23 @@ def test_columns_that_are_not_those_of_the_truth_are_refused(
     subject["examples"] |= change
     with pytest.raises(UserError, match=says):
         take(tmp_path, subject)
+
+
+@pytest.mark.parametrize("as_input", [False, True], ids=["as they are", "as the network is given them"])
+def test_rows_that_an_upload_has_in_it_are_shown_column_by_column(as_input: bool, tmp_path: Path) -> None:
+    subject = write(tmp_path)
+    x = np.load(tmp_path / "truth" / "client-0.npz")["x"]
+    table = ExampleLayout(**subject["examples"]).table
+    assert table is not None
+    sent = {"example:cache": {"buffer": table.model_input(x) if as_input else x.astype(np.float32)}}
+    write_message(tmp_path / "inbox", "leak", 0, "uplink", "client/0", ["server"], sent)
+    run, config, _ = take(tmp_path, subject, report={"formats": ["html"], "show": "full"})
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    [rows] = [r for r in read_result(run.path).rows if r.finding.startswith("raw-example:")]
+    assert [pair.name for pair in rows.pairs] == ["client 0"] * 3
+    for pair, row in zip(rows.pairs, x, strict=False):
+        assert pair.columns == list(COLUMNS)
+        assert pair.original == pair.claimed
+        assert pair.claimed[0] == f"{row[0]:.0f} years"
+        assert pair.apart == pytest.approx([0] * 5, abs=1e-5)
+    assert "Rows that stand in what clients sent" in (run.path / "report.html").read_text()
