@@ -100,7 +100,6 @@ class PasswordsInClear(Check):
             summary="All ten do.",
             severity=Severity.HIGH,
             reason="Whoever reads them can act for these people.",
-            artifacts=["local_model"],
             does_not_show="who reads them",
             remedy="send none",
         )
@@ -168,7 +167,7 @@ class Elsewhere(Check):
 
 def test_a_finding_about_what_nobody_sends_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
-    settings = f'checks: ["{__name__}:Elsewhere"]\nattacks: []\nnoise_audit: {{play: false}}\nreport: [json]\n'
+    settings = f'checks: ["{__name__}:Elsewhere"]\nattacks: []\nnoise_audit: false\nreport: [json]\n'
     config.write_text(f"{TEXT}\n{settings}")
     ran = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "out")])
     assert ran.exit_code in VERDICTS, ran.output
