@@ -68,8 +68,10 @@ def halves(images: int, models: int, rng: np.random.Generator) -> NDArray[np.boo
 def lacking(knowledge: Knowledge) -> str:
     """Why no shadow models can be trained, as a sentence; empty when they can."""
     aux = knowledge.auxiliary
+    if knowledge.trainer is None and aux is not None:
+        return "shadow models are trained as the audited one was, and here nobody can train one so"
     there = 0 if aux is None else len(np.unique(aux.y))  # a network may have outputs for more classes
-    if knowledge.trainer is None or aux is None or not there or len(aux) < 2 * there:
+    if aux is None or not there or len(aux) < 2 * there:
         return (
             f"models to compare with are trained on auxiliary examples, two of each group of labels at least, "
             f"and the federation holds back {len(aux or ())}"

@@ -16,6 +16,10 @@ from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays
 from fedaudit.fl.runtime.errors import UserError, quote_error, suggest_name
 from fedaudit.fl.runtime.task import Task, choose_task
 
+AS_NUMBERS = (
+    "fill them, and write texts as numbers, as the model's own steps do: of a pipeline of scikit-learn's give "
+    "its last step, and what the steps before it make of x"
+)
 ENOUGH = 20  # answers of one number each, all from 0 to 1: logits are never that
 Names = Sequence[str]  # of classes, in the order of the logits
 
@@ -77,8 +81,9 @@ def _read_x(name: str, x: NDArray[Any]) -> NDArray[np.float32]:
         problem, hint = f"{x.dtype} {list(x.shape)}", f"{hint}; of images of one channel x[:, None]"
     elif x.ndim < 2 or x.dtype.kind != "f":
         problem = f"{x.dtype} {list(x.shape)}"
+        hint = AS_NUMBERS if x.ndim == 2 else hint
     elif not np.isfinite(x).all():
-        problem, hint = f"{int((~np.isfinite(x)).sum()):,} numbers that are NaN or infinite", "fill or drop them"
+        problem, hint = f"{int((~np.isfinite(x)).sum()):,} numbers that are NaN or infinite", AS_NUMBERS
     elif x.ndim == 4 and x.shape[1] > MOST_CHANNELS >= x.shape[3]:
         problem, hint = f"{list(x.shape)}", "the channels seem to stand last: x.permute(0, 3, 1, 2)"
     elif x.ndim == 4 and x.size and (x.min() < 0 or x.max() > 1):

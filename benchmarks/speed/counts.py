@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.speed.ours import Listed
+from benchmarks.speed.ours import federate
 from benchmarks.speed.workload import SEED, invent, network
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.gradients import Update
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
-from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.wire.wire import Wire
 from tests.accelerator import DEVICE, accelerator, counts
 
 BATCH = 2  # examples, of which the counts do not depend
@@ -39,14 +38,7 @@ def count_round(name: str, clients: int, steps: int, width: int) -> Counter[str]
     method = FedAvg(FedAvg.Config(batch_size=BATCH, local_epochs=1))
     make = partial(network, name)
     with Batched(partial(build_site, method, holdings, make, DEVICE), width) as pool:
-        federation = Federation(
-            holdings=holdings,
-            initial=state_of(initialise(make, streams)),
-            availability=Listed([[*range(clients)]]),
-            wire=Wire(method.card, streams),
-            workers=pool,
-        )
-        method.open(federation)
+        federation = federate(method, holdings, [[*range(clients)]], state_of(initialise(make, streams)), pool)
         state = method.start(federation)
         return _count(lambda: method.round(0, state, {}, federation))
 

@@ -13,10 +13,11 @@ FEW = 10  # different whole numbers, up to which they are taken for categories
 MOST_GUESSED = 50  # different texts, up to which they are taken for categories
 FINEST = 3  # digits behind the point, up to which they are taken for a grid
 OWNERS = re.compile(
-    r"(patient|subject|person|owner|client|hospital|site|clinic|user|mrn|centre|center"
+    r"(patient|subject|person|owner|client|user|mrn"
     r"|customer|member|account|household|borrower|applicant|employee|student)",
     re.I,
 )
+SITES = re.compile(r"(hospital|site|clinic|centre|center|institution)(_?(id|no|name|code))?", re.I)
 LABELS = re.compile(r"(label|target|outcome|class|diagnosis|y|result|death|survived|readmitted)", re.I)
 TIMES = re.compile(r".*(time|duration|follow_?up|survival|days_to).*", re.I)
 EVENTS = re.compile(r".*(event|status|death|died|censor|relapse).*", re.I)
@@ -52,6 +53,9 @@ def guess_schema(table: TableFile) -> Guess:
         if not known:
             found.left_out.append(name)
             found.why[name] = "no entry"
+        elif SITES.fullmatch(name) and different < len(values):
+            found.left_out.append(name)
+            found.why[name] = "a place, and no person; as `owner`, with partition: natural, each is a client"
         elif different == len(values) and (whole or not numbers):
             found.identifiers.append(name)
             found.why[name] = "no two rows have the same"

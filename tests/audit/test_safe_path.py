@@ -120,7 +120,9 @@ def test_no_module_of_the_working_directory_is_imported(
     shutil.copytree(audited, here)
     shutil.copytree(keys, tmp_path, dirs_exist_ok=True)
     set_traps(here, mark)
-    done = subprocess.run([str(COMMAND), *words], cwd=here, env=PLAIN, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(COMMAND), *words], cwd=here, env=PLAIN, input="y\n", capture_output=True, text=True
+    )
     assert not mark.exists(), mark.read_text()
     assert done.returncode in (0, 1, 3), done.stderr
 

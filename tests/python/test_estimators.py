@@ -95,3 +95,35 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(halves: tuple[Pair, Pai
 def test_a_guess_of_one_column_alone_is_its_label(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("y\n" + "1\n0\n" * 20)
     assert guess_schema(read_table(tmp_path / "one.csv")).label == ("y",)
+
+
+def test_a_place_of_few_is_nobody_whose_row_it_is(tmp_path: Path) -> None:
+    rows = "".join(f"{'ABC'[i % 3]},p{i // 2},{i % 50},{i % 2}\n" for i in range(60))
+    (tmp_path / "sites.csv").write_text("site,patient,age,outcome\n" + rows)
+    guess = guess_schema(read_table(tmp_path / "sites.csv"))
+    assert (guess.owner, guess.left_out) == ("patient", ["site"])
+    assert guess.why["site"] == "a place, and no person; as `owner`, with partition: natural, each is a client"
+
+
+def test_entries_that_a_pipeline_reads_and_no_network_are_refused_with_what_to_give(
+    halves: tuple[Pair, Pair],
+) -> None:
+    (x, y), (others, labels) = halves
+    model = RandomForestClassifier(5, random_state=0).fit(x, y)
+    for change in (lambda v: np.where(np.arange(v.shape[1]) == 0, np.nan, v), lambda v: v.astype(object)):
+        with pytest.raises(fa.UserError, match="members: examples are") as caught:
+            fa.attack("loss_threshold", model=model, members=(change(x), y), nonmembers=(change(others), labels))
+        assert "of a pipeline of scikit-learn's give its last step" in caught.value.hint
+
+
+def test_attacks_by_shadow_models_say_that_nobody_can_train_them(halves: tuple[Pair, Pair]) -> None:
+    (x, y), (others, labels) = halves
+    model = RandomForestClassifier(5, random_state=0).fit(x, y)
+    with pytest.raises(fa.UserError, match="here nobody can train one so"):
+        fa.attack(
+            "rmia",
+            model=model,
+            members=(x, y),
+            nonmembers=(others[:150], labels[:150]),
+            auxiliary=(others[150:], labels[150:]),
+        )

@@ -92,6 +92,11 @@ def test_the_last_words_are_page_1_and_the_next_command(tmp_path: Path) -> None:
 def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
     code, said = invoke("tools", "list", "fedavg")
     assert code == 0 and "kind: method" in said and "arXiv:1602.05629" in said and "\t" not in said
+    assert "on an accelerator: clients side by side" in said
+    _, said = invoke("tools", "list", "inverting_gradients")
+    assert "on an accelerator: searches side by side" in said
+    _, said = invoke("tools", "list", "idlg")
+    assert "on an accelerator: one piece after the other" in said
     code, said = invoke("tools", "list", "fedagv")
     assert code == 2 and "did you mean 'fedavg'?" in said
 
