@@ -21,8 +21,8 @@ from fedaudit.audit.case.custom import CustomCase, CustomHoldings, Messages, rec
 from fedaudit.audit.case.given import Names, make_examples, number_class, prepare_network, to_array
 from fedaudit.audit.case.networks import require_outputs
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.phases.attack import Bench, attack_once
+from fedaudit.audit.planning.load import make_config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.figures import roc

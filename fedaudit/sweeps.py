@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.cli.show import progress
 from fedaudit.audit.experiments.harden import Candidate, Hardening, Search, draw_candidates
 from fedaudit.audit.experiments.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
+from fedaudit.audit.planning.load import make_config
 from fedaudit.audit.settings.config import Config
 from fedaudit.audits import Audit, choose_folder, read_config, run
 from fedaudit.fl.runtime.errors import UserError

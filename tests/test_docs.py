@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import fedaudit as fa
-from fedaudit.audit.cli.load import find_config, make_config
+from fedaudit.audit.planning.load import find_config, make_config
 from fedaudit.audit.settings import catalog
 from release import notebooks, pages
 from tests.test_house import ROOT

@@ -35,7 +35,7 @@ class Asked:
 
     def load(self) -> "Config":
         """The settings, with the number of workers that the command line says."""
-        from fedaudit.audit.cli.load import load_config
+        from fedaudit.audit.planning.load import load_config
 
         config = load_config(self.config, self.data, trust_plugins=self.trust)
         return config if self.workers is None else config.with_workers(self.workers)

@@ -13,7 +13,7 @@ from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.earlier import is_earlier
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.load import parse_data
+from fedaudit.audit.planning.load import parse_data
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec

@@ -85,9 +85,9 @@ def plan(
 
     Of an INBOX: what was recorded, what can be audited of it, and what is lacking.
     """
-    from fedaudit.audit.cli.load import load_config
     from fedaudit.audit.cli.plan_lines import write_short, write_whole
     from fedaudit.audit.cli.plans import plan_audit
+    from fedaudit.audit.planning.load import load_config
 
     if config.is_dir() and not (config / "config.yaml").exists():
         from fedaudit.audit.importing.summary import summary

@@ -67,7 +67,7 @@ def show(
 
         print_document(json.dumps(config_schema(), indent=2, allow_nan=False) + "\n")
     elif config is not None:
-        from fedaudit.audit.cli.load import load_config
+        from fedaudit.audit.planning.load import load_config
         from fedaudit.audit.settings.resolve import dump, resolve
 
         print_document(dump(resolve(load_config(config, trust_plugins=trust))))

@@ -28,9 +28,9 @@ def harden(
     on the config as it is. 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.cli.load import load_config
     from fedaudit.audit.cli.show import print_table, progress
     from fedaudit.audit.experiments.harden import Search, draw_candidates
+    from fedaudit.audit.planning.load import load_config
     from fedaudit.reports.charts import svg
 
     if config.is_dir() and out is not None:
@@ -81,9 +81,9 @@ def sweep(
 
     Everything but the method and the seed is the config's. Runs that ended are not made again.
     """
-    from fedaudit.audit.cli.load import load_config
     from fedaudit.audit.cli.show import print_table, progress
     from fedaudit.audit.experiments.sweep import compare_methods, draw_accuracies, run_sweep
+    from fedaudit.audit.planning.load import load_config
     from fedaudit.audit.settings.overrides import overridden
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.charts import svg

@@ -12,8 +12,8 @@ from torch import nn
 
 from benchmarks.speed import counts as counting
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.planning.load import make_config
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.kinds import Kind

@@ -100,7 +100,6 @@ class PasswordsInClear(Check):
             summary="All ten do.",
             severity=Severity.HIGH,
             reason="Whoever reads them can act for these people.",
-            artifacts=["local_model"],
             does_not_show="who reads them",
             remedy="send none",
         )

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.cli.app import fold
-from fedaudit.audit.cli.load import SHIPPED, load_config
 from fedaudit.audit.cli.plan_lines import write_short, write_whole
 from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.cli.preflight import Forecast
 from fedaudit.audit.planning.efforts import record_error
+from fedaudit.audit.planning.load import SHIPPED, load_config
 from fedaudit.audit.settings import index
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.datasets.digits import Digits

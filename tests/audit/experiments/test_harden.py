@@ -9,7 +9,6 @@ import pytest
 
 import fedaudit as fa
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.load import load_config, make_config
 from fedaudit.audit.cli.show import Lines
 from fedaudit.audit.experiments import harden as phases_harden
 from fedaudit.audit.experiments.harden import (
@@ -23,6 +22,7 @@ from fedaudit.audit.experiments.harden import (
     strengthen,
 )
 from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.planning.load import load_config, make_config
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.reports.decision import Word

@@ -11,9 +11,9 @@ from torch import nn
 import fedaudit
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.cli.preflight import Forecast
 from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.planning.load import make_config
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.datasets.npz import NPZ
 from fedaudit.fl.runtime import plugin, tree

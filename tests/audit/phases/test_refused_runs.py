@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import fedaudit
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.execute import execute
+from fedaudit.audit.planning.load import make_config
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import HERE, SMALL, VERDICTS
 
