@@ -33,6 +33,8 @@ from fedaudit.fl.runtime.ranges import Amount, BelowOne, Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 
+PLUGINS = ("fedadagrad", "fedadam", "fedavgm", "fedopt", "fedyogi")
+
 # (server_lr, beta1) where nobody says. The paper tunes its rates, and its FedAdagrad has no first moment, so that
 # its first steps are longer than those of the others and its rate is smaller
 USUAL = {"momentum": (1.0, 0.9), "adagrad": (0.03, 0.0), "adam": (0.1, 0.9), "yogi": (0.1, 0.9)}
@@ -122,3 +124,43 @@ class FedOpt(RoundMethod):
         # w + rate * direction, counted from the mean: where the step is delta, what is added to the
         # mean is exactly zero, and the result is FedAvg's to the last bit
         return (mean.double() + (self.rate * direction - delta)).to(mean.dtype)
+
+
+class FedAvgM(FedOpt):
+    """FedAvgM: FedOpt whose server is momentum."""
+
+    card = replace(FedOpt.card, title="FedAvgM", source="arXiv:1909.06335")
+
+    @settings
+    class Config(FedOpt.Config):
+        server: Literal["momentum"] = Field(default="momentum", description="as FedOpt's, and no other")
+
+
+class FedAdagrad(FedOpt):
+    """FedAdagrad: FedOpt whose server is adagrad."""
+
+    card = replace(FedOpt.card, title="FedAdagrad", source="arXiv:2003.00295, Alg. 1")
+
+    @settings
+    class Config(FedOpt.Config):
+        server: Literal["adagrad"] = Field(default="adagrad", description="as FedOpt's, and no other")
+
+
+class FedAdam(FedOpt):
+    """FedAdam: FedOpt whose server is adam."""
+
+    card = replace(FedOpt.card, title="FedAdam", source="arXiv:2003.00295, Alg. 2")
+
+    @settings
+    class Config(FedOpt.Config):
+        server: Literal["adam"] = Field(default="adam", description="as FedOpt's, and no other")
+
+
+class FedYogi(FedOpt):
+    """FedYogi: FedOpt whose server is yogi."""
+
+    card = replace(FedOpt.card, title="FedYogi", source="arXiv:2003.00295, Alg. 2")
+
+    @settings
+    class Config(FedOpt.Config):
+        server: Literal["yogi"] = Field(default="yogi", description="as FedOpt's, and no other")

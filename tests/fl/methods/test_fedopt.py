@@ -9,6 +9,7 @@ import torch
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedopt import FedOpt
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, NormalisedNet, close, run, same
 
@@ -156,3 +157,15 @@ def test_a_run_with_momentum_that_was_stopped_continues_to_the_same_bits(tmp_pat
 @pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(momentum(), script=EVERYONE), run(momentum(), script=EVERYONE, workers=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [("fedavgm", "momentum"), ("fedadagrad", "adagrad"), ("fedadam", "adam"), ("fedyogi", "yogi")],
+)
+def test_a_name_of_a_paper_is_fedopt_with_its_server_to_the_last_bit(name: str, server: str) -> None:
+    method = load("fedaudit.fl.methods", name, FedOpt)
+    named = method(method.Config(**SETTINGS))
+    assert named.card.title != FedOpt.card.title and same(run(named, **WORLD), run(make(server), **WORLD))
+    with pytest.raises(UserError, match=r"server must be"):
+        configure(method, {"server": "adam" if server != "adam" else "yogi"}, "method")
