@@ -154,7 +154,7 @@ class Extractor(Protocol):
 
     def logits(self, images: Floats) -> Floats: ...  # [N, C, H, W] in [0, 1] -> [N, classes]
 
-    # the torch module itself, with features() and forward() of tensors in [0, 1]; for gradients
+    # the torch module itself, of tensors in [0, 1], with features(); its `net` takes what columns make of rows
     def module(self) -> Any: ...
 
 
@@ -197,9 +197,9 @@ class Knowledge:
 
     @property
     def granted_auxiliary(self) -> Examples:
-        """The adversary's own images; raises ValueError as `granted_architecture`."""
+        """The adversary's own examples; raises ValueError as `granted_architecture`."""
         if self.auxiliary is None:
-            raise ValueError("the attack's threat model does not grant images of the adversary's own")
+            raise ValueError("the attack's threat model does not grant examples of the adversary's own")
         return self.auxiliary
 
 

@@ -74,6 +74,12 @@ MEASURES = {
             harm="Rows of single people follow from what a client sends",
         ),
         Measure(
+            name="values_near",
+            words="values of rows found, numbers within .319 deviations",
+            unit="share",  # much of it is right of anybody
+            harm="Values of single people's rows are redrawn from what a client sends",
+        ),
+        Measure(
             name="lone_value",
             words="people alone in a cell of a table",
             harm="A value of a single person stands in counts that a client sends",
@@ -292,18 +298,8 @@ MEASURES = {
         Measure(name="epsilon_lower", words="epsilon lower", unit=""),
     )
 }
-# what stands beside a result and is not graded by itself
-DESCRIPTIONS = frozenset(
-    {
-        *("token_recall", "token_precision", "ranked_token_precision", "rouge_l"),
-        *("psnr", "mse", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
-        *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
-        *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),
-        *("rank1_over_condensed", "ssim_over_condensed", "audit_net_distance_over_condensed"),
-        *("size_relative_error", "speed_rank", "gradient_score"),
-        *("count_exact_match", "count_abs_error", "count_abs_error_rounded", "count_possible_values"),
-    }
-)
+
+
 _PLACE = {name: place for place, name in enumerate(MEASURES)}
 
 

@@ -211,7 +211,7 @@ def write_case(
         },
         "method": None if training is None else {"name": "fedavg", **training},
     }
-    config = make_config({"case": "recorded", "seed": seed, "subject": subject}).require_recorded()
+    config = make_config({"seed": seed, "subject": subject}).require_recorded()
     record_messages(folder, net, list(holdings.members), sent)
     return CustomCase(config, folder, None, None, net, holdings.join())
 

@@ -136,13 +136,11 @@ class Federation:
     metrics: Log | None = None
     checkpoints: Checkpoints | None = None
     empty_round: InitVar[Literal["redraw", "skip"]] = "redraw"
-    reply_loss: InitVar[float] = 0.0
     failures: InitVar[FailureConfig | None] = None
     aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
     prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
     compromise: Compromise = field(default_factory=Compromise)
     evaluate_every: int = 1
-    checkpoint_every: int = 1
     progress: Callable[[str, int, int], None] = lambda *_: None
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
@@ -155,7 +153,6 @@ class Federation:
         holdings: Holdings,
         availability: Availability,
         empty_round: Literal["redraw", "skip"],
-        reply_loss: float,
         failures: FailureConfig | None,
     ) -> None:
         self._holdings, data = holdings, holdings.data
@@ -168,7 +165,6 @@ class Federation:
             len(holdings.parts),
             self.members,
             empty_round=empty_round,
-            reply_loss=reply_loss,
             failures=failures or FailureConfig(),
         )
         self.clock = TaskClock(holdings.time_model, self.attendance, self.compromise.late)
@@ -345,7 +341,7 @@ class Federation:
         self.history.append(record)
         if self.metrics is not None:
             self.metrics.add(record)
-        if self.checkpoints and not last and (round + 1) % self.checkpoint_every == 0:
+        if self.checkpoints and not last and (round + 1) % self.evaluate_every == 0:
             self.checkpoints.save(Saved(round + 1, state, memory))
         self.progress("simulate", round + 1, rounds)
 

@@ -8,7 +8,6 @@ from fedaudit.reports.robustness import NotRun
 AXES = {  # axis -> its words
     "answering": "probability p that a client answers",
     "persistence": "rounds s for which who answers stays the same",
-    "lost": "share of the replies that are lost",
 }
 MEASURES = {  # measure -> its words; fractions
     "accuracy": "accuracy, mean of the last five rounds",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import WHOLE, Baseline, Evidence
+from fedaudit.attacks.evidence import WHOLE, Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.section import Table
@@ -94,7 +94,7 @@ def tabulate_each(evidence: Sequence[Evidence], caption: str) -> Table:
             name,
             fmt.quantity(e.value, e.unit),
             bounds,
-            "; ".join(_baseline(b, e.unit) for b in e.baselines) or "none",
+            "; ".join(f"{b.name} {fmt.estimate(b.value, b.interval, e.unit)}" for b in e.baselines) or "none",
             f"{e.trials:,}",
             f"{e.looks:,}",
         ]
@@ -109,10 +109,6 @@ def tabulate_each(evidence: Sequence[Evidence], caption: str) -> Table:
         widths=[1.2, *widths] if controls else widths,
         caption=f"{caption}. Intervals are corrected for the number of comparisons.",
     )
-
-
-def _baseline(baseline: Baseline, unit: str) -> str:
-    return f"{baseline.name} {fmt.estimate(baseline.value, baseline.interval, unit)}"
 
 
 def notes(evidence: Sequence[Evidence]) -> list[str]:

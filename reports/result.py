@@ -48,16 +48,6 @@ class Outcome(StrEnum):
     FAILED = "failed"  # an error; never improves a score
 
 
-class Accusation(Record):
-    """The chance that an accusation of membership is right, under a declared prior."""
-
-    measure: str
-    place: str
-    prior: float
-    right: float
-    interval: tuple[float, float] | None
-
-
 class Finding(Record):
     """Whatever was looked at, an attack, a check, a bound, a lint or a rule: what was found, and how bad that is.
 
@@ -83,7 +73,6 @@ class Finding(Record):
     shown_by: list[str] = Field(default_factory=list)  # ids of other findings that show the same leak
     part_of: str = ""  # id of the finding that leads those of its leak; empty: it leads, or stands alone
     evidence: list[Evidence] = Field(default_factory=list)
-    accusations: list[Accusation] = Field(default_factory=list)
     taxonomy: list[Taxon] = Field(default_factory=list)  # its row of audit/verdict/taxonomy.py
     does_not_show: str = ""
     remedy: str = ""

@@ -10,7 +10,6 @@ class System(Record):
     purpose: str = ""
     controller: str = ""
     author: str = ""  # of the audit
-    date: str = ""  # of the audit, ISO 8601
     deployment: str = ""  # planned, ISO 8601
     clients: str = ""  # persons, organisations or devices
     data: str = ""  # its categories

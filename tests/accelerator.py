@@ -9,6 +9,7 @@ or of what cuDNN lacks.
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,13 @@ INDEXING = {  # CUDA takes indices of the processor
     aten.index_put.default,
     aten._index_put_impl_.default,
 }
+READS = {  # which the host waits for
+    aten._local_scalar_dense.default,
+    aten.nonzero.default,
+    aten.equal.default,
+    aten.masked_select.default,
+}
+counts = Counter[str]()  # of what the pretended device was asked for; a kernel is an operation that is no view
 NOT_NUMPY = (
     "can't convert gpu:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
 )
@@ -142,6 +150,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if isinstance(x, torch.Generator) and there and x.device.type != "gpu":
             raise RuntimeError(f"{func}: expected a generator of gpu:0, but found one of cpu")
     wanted = kwargs.get("device")
+    _count(func, args, there, wanted)
     plain = [_map_tensors(_take_raw, x) for x in args]
     options = {k: _map_tensors(_take_raw, x) for k, x in kwargs.items()}
     if "device" in options and _is_on_gpu(wanted):
@@ -157,6 +166,23 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out
     out = _map_tensors(_put_there, out)
     return return_and_correct_aliasing(func, args, kwargs, out) if there else out
+
+
+def _count(func: Any, args: Any, there: list[OnDevice], wanted: Any) -> None:
+    if func in MOVES:
+        to = isinstance(args[0], OnDevice) if func is aten.copy_.default else _is_on_gpu(wanted)
+        source = args[1] if func is aten.copy_.default else args[0]
+        stays = to or (func is aten._to_copy.default and wanted is None and bool(there))
+        if isinstance(source, OnDevice) and not stays:
+            counts.update(["copies from it", "synchronisations"])
+        elif to and not isinstance(source, OnDevice):
+            counts.update(["copies to it"])
+        elif there:
+            counts.update(["kernels"])
+    elif func in READS and there:
+        counts.update(["kernels", "synchronisations"])
+    elif (there or _is_on_gpu(wanted)) and not func.is_view:
+        counts.update(["kernels"])
 
 
 class _Accelerator(TorchDispatchMode):

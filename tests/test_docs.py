@@ -120,9 +120,9 @@ def test_every_command_that_a_program_names_is_one() -> None:
 
 
 def test_a_command_that_is_none_is_named() -> None:
-    assert find_fault("fedaudit check runs/mine --fail-on medium") == ""
+    assert find_fault("fedaudit check runs/mine --format json") == ""
     assert "audti" in find_fault("fedaudit audti runs/mine")
-    assert "--fial-on" in find_fault("fedaudit check runs/mine --fial-on medium")
+    assert "--fromat" in find_fault("fedaudit check runs/mine --fromat json")
     assert "runs/more" in find_fault("fedaudit check runs/mine runs/more")
     assert find_fault("fedaudit run configs/none.yaml") and find_fault("fedaudit tools list nothing")
     assert find_fault("fedaudit plan quikstart") and find_fault("make nothing")

@@ -37,6 +37,8 @@ def module_name(path: Path) -> str:
 
 FILES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 MODULES = {module_name(p): p for p in FILES}
+# Tables of what is loaded later, by name: plugins with their contracts, and phases
+TABLES = {"fedaudit.audit.settings.catalog", "fedaudit.audit.phases.plan"}
 
 
 class Outline(NamedTuple):
@@ -77,6 +79,15 @@ def imports(module: str) -> frozenset[str]:
     return frozenset(n for n in found if n.split(".")[0] in ("fedaudit", "benchmarks", "tests"))
 
 
+@cache
+def named(module: str) -> frozenset[str]:
+    """Modules of ours that a file names in a text, to have them imported: "fedaudit.audit.case.base:load"."""
+    if module in TABLES:
+        return frozenset()
+    texts = (n.value for n in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(n, ast.Constant))
+    return frozenset(t for text in texts if isinstance(text, str) and (t := text.partition(":")[0]) in MODULES)
+
+
 def arrows(files: Mapping[str, Iterable[str]]) -> dict[str, set[tuple[str, str]]]:
     """Folder -> which of its files and subfolders imports which; a subfolder counts as one."""
     found: dict[str, set[tuple[str, str]]] = {}
@@ -101,7 +112,7 @@ def circles(arrows: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def siblings() -> dict[str, set[tuple[str, str]]]:
-    return arrows({m: imports(m) for m, path in MODULES.items() if path.name != "__init__.py"})
+    return arrows({m: imports(m) | named(m) for m, path in MODULES.items() if path.name != "__init__.py"})
 
 
 def test_no_folder_and_what_lies_beside_it_import_each_other_at_any_depth() -> None:
@@ -112,6 +123,13 @@ def test_no_folder_and_what_lies_beside_it_import_each_other_at_any_depth() -> N
 
 def test_the_four_packages_import_one_way() -> None:
     assert circles(siblings()["fedaudit"]) == set()
+
+
+def test_a_module_that_is_named_in_a_text_counts_as_imported() -> None:
+    assert named("fedaudit.audit.experiments.cells") == {
+        "fedaudit.audit.experiments.cells",
+        "fedaudit.audit.phases.attack",
+    }
 
 
 def test_a_circle_of_folders_is_seen() -> None:

@@ -209,7 +209,7 @@ def test_the_configs_of_a_page_are_audited(page: Path, desk: Path) -> None:
         if any(own in body for own in ("models/mine", "mine:Majority", "mine.npz")):  # of the reader's own
             continue
         config["method"] |= {"rounds": 1}
-        config |= {"budget": {"minutes": 0.1}, "report": {"formats": ["json"]}}
+        config |= {"budget": 0.1, "report": {"formats": ["json"]}}
         (desk / f"config_{number}.yaml").write_text(yaml.safe_dump(config))
         status, said = type_line(f"fedaudit run config_{number}.yaml --trust-plugins", desk)
         assert status in VERDICTS and "Traceback" not in said, (body, said)

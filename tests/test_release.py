@@ -187,21 +187,21 @@ def test_the_action_refuses_what_the_gate_refuses(tmp_path: Path) -> None:
 
 def test_what_a_reviewer_holds_goes_to_verify_and_what_is_empty_is_left_out(tmp_path: Path) -> None:
     assert gate(tmp_path, 0) == (0, ["check --policy=default -- runs/x"])
-    assert gate(tmp_path, 0, REQUIRE="r.yaml") == (0, ["check --policy=default --require=r.yaml -- runs/x"])
+    assert gate(tmp_path, 0, TERMS="r.yaml") == (0, ["check --policy=default --terms=r.yaml -- runs/x"])
     assert gate(tmp_path, 1, KEY="k.pub", POLICY="p.yaml") == (
         1,
         ["verify --policy=p.yaml --key=k.pub -- runs/x"],
     )
-    whole = "verify --policy=default --require=r.yaml --key=k.pub --digest=ab12 -- runs/x"
-    assert gate(tmp_path, 3, REQUIRE="r.yaml", KEY="k.pub", DIGEST="ab12") == (3, [whole])
+    whole = "verify --policy=default --terms=r.yaml --key=k.pub --digest=ab12 -- runs/x"
+    assert gate(tmp_path, 3, TERMS="r.yaml", KEY="k.pub", DIGEST="ab12") == (3, [whole])
 
 
 def test_no_input_of_the_action_is_read_by_the_shell(tmp_path: Path) -> None:
     evil = "--help; touch broken $(touch broken) `touch broken` * \"'"
-    code, called = gate(tmp_path, 0, RUN=evil, POLICY=evil, KEY=evil, DIGEST=evil, REQUIRE=evil)
+    code, called = gate(tmp_path, 0, RUN=evil, POLICY=evil, KEY=evil, DIGEST=evil, TERMS=evil)
     assert (code, called) == (
         0,
-        [f"verify --policy={evil} --require={evil} --key={evil} --digest={evil} -- {evil}"],
+        [f"verify --policy={evil} --terms={evil} --key={evil} --digest={evil} -- {evil}"],
     )
     assert not (tmp_path / "broken").exists()
     assert "${{" not in "".join(step.get("run", "") for step in ACTION["runs"]["steps"])
@@ -313,7 +313,7 @@ def test_the_action_ends_with_the_verdict_of_real_runs(tmp_path: Path) -> None:
     assert ask(RUN="clean", KEY="mine.pub", DIGEST=digest)[0] == 0
     assert ask(RUN="clean", KEY="other.pub", CANNOT_TELL="warn")[0] == 2
     assert ask(RUN="clean", DIGEST="0" * 64, CANNOT_TELL="warn")[0] == 2
-    assert ask(RUN="clean", REQUIRE="need.yaml")[0] == 3
+    assert ask(RUN="clean", TERMS="need.yaml")[0] == 3
     assert ask(RUN="small")[0] == 3 and ask(RUN="small", CANNOT_TELL="warn")[0] == 0
     code, said = ask(RUN="clean", POLICY="strict.yaml")
     assert code == 0 and "the owner's own" in said

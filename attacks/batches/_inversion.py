@@ -124,7 +124,7 @@ class ActivationInversion(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         reason = why_unreadable(view, knowledge)
         if not reason and (knowledge.auxiliary is None or not len(knowledge.auxiliary)):
-            return "the adversary has no images of its own to learn from"
+            return "the adversary has no examples of its own to learn from"
         return reason
 
     @cached_property

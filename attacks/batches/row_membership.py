@@ -82,7 +82,7 @@ class RowMembership(ClientMembership):
         if not _list_outputs(view):
             return "the first layers never reached the server, and no outputs come beside what they make"
         if len(knowledge.auxiliary or ()) < 2 * knowledge.classes:
-            return "networks that imitate the clients' need auxiliary images, two a class at least"
+            return "networks that imitate the clients' need auxiliary examples, two a class at least"
         return ""
 
 

@@ -30,6 +30,7 @@ from fedaudit.attacks.condensed._images import (
 )
 from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY
 from fedaudit.attacks.evaluation.trials import median_size, size_range
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.fl.artifact import Artifact
@@ -114,7 +115,7 @@ class CondensedClass(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         return none_here(view)
 
     def _evidence(

@@ -13,14 +13,13 @@ condensed images.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     AIDS,
     REQUIRES,
@@ -30,12 +29,10 @@ from fedaudit.attacks.condensed._images import (
     standardise,
 )
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.images import to_rows
-from fedaudit.attacks.evaluation.membership import curve, judge_buckets
-from fedaudit.attacks.evaluation.tracing import OTHER, Tracer
-from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.people import PeopleCount
+from fedaudit.attacks.evaluation.membership import judge_buckets
+from fedaudit.attacks.evaluation.tracing import OTHER, TracedMembership
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -52,7 +49,8 @@ class Standardised:
         return to_rows(standardise(images))
 
 
-class CondensedMembership(Attack):
+class CondensedMembership(TracedMembership):
+    what = "condensed images"
     card = Card(
         title="Membership from condensed images",
         source="nearest neighbour, after arXiv:2206.00240",
@@ -95,18 +93,5 @@ class CondensedMembership(Attack):
         buckets = [replace(b, against="non-members") for b in self._traced(claim, truth, rng).buckets]
         return in_our_words(judge_buckets(buckets, len(buckets), [b.silent for b in buckets], OTHER))
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return self._traced(claim, truth, rng).count_people()
-
-    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
-
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return none_here(view)
-
-    @cached_property
-    def _traced(self) -> BuiltOnce[Tracer]:
-        limits = self.config.members, self.config.others
-        return BuiltOnce(
-            lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, "condensed images")
-        )

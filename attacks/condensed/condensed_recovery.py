@@ -36,6 +36,7 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.image_evidence import judge_images
 from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount
@@ -105,7 +106,7 @@ class CondensedRecovery(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         return none_here(view)
 
     @cached_property

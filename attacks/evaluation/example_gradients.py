@@ -1,46 +1,14 @@
-"""Gradients of single images at the model a client started from, held against what it uploaded."""
+"""Gradients of single images at a model."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Architecture, Examples, Floats
+from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.decoder import find_device
-from fedaudit.attacks.evaluation.targets import Target
 from fedaudit.fl.runtime.shared_weights import find_shared_names
-
-MOST = 2e7  # gradient entries in memory at a time
-Values = NDArray[np.float64]
-
-
-def score_per_image(
-    queried: Sequence[Target],
-    architecture: Architecture,
-    candidates: Examples,
-    score: Callable[[Values, Values, Values], Values],
-) -> Floats:
-    """[k, N]: score(products [t, n], squared gradient norms [n], squared lengths [t]) -> [t, n].
-
-    Products are those of change and descent, <w_k - w, -gradient>, over trainable parameters.
-    """
-    starts: dict[int, list[int]] = defaultdict(list)
-    for row, target in enumerate(queried):  # the broadcast of a round is one object
-        starts[id(target.start)].append(row)
-    table = np.zeros((len(queried), len(candidates)))
-    for rows in starts.values():
-        gradients = Gradients(architecture(queried[rows[0]].start).module())
-        changes = np.stack([gradients.flatten(queried[r].change()) for r in rows])  # [t, P]
-        lengths = (changes.astype(np.float64) ** 2).sum(axis=1)
-        each = max(1, min(256, int(MOST / changes.shape[1])))
-        for first in range(0, len(candidates), each):
-            some = slice(first, first + each)
-            found = gradients(candidates.x[some], candidates.y[some])  # [n, P]
-            norms = (found.astype(np.float64) ** 2).sum(axis=1)
-            table[rows, some] = score((changes @ -found.T).astype(np.float64), norms, lengths)
-    return table
 
 
 class Gradients:

@@ -156,52 +156,87 @@ def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int6
 class Imitation:
     """The attacker's copy of a client: what gradient given images would have led to."""
 
-    def __init__(self, update: Update, knowledge: Knowledge) -> None:
-
+    def __init__(self, update: Update, knowledge: Knowledge, module: "nn.Module | None" = None) -> None:
+        """`module`: what runs the update's first weights, where that is not given images as clients hold them."""
         self.update = update
-        self.module: nn.Module = knowledge.granted_architecture(update.start).module()
+        self.module: nn.Module = module or knowledge.granted_architecture(update.start).module()
         self.device, self.shared = find_device(self.module), find_shared_names(self.module)
         # parameters of the module, and what they are called in uploads
         self.keys = {
             name: next((k for k in update.start if name == k or name.endswith(f".{k}")), "")
             for name, _ in self.module.named_parameters()
         }
-        self.weights = {n: p.detach().contiguous() for n, p in self.module.named_parameters()}
         self.names = [n for n, key in self.keys.items() if key in update.gradient]
-        self.target: list[Tensor] = [
-            tensor(np.asarray(update.gradient[self.keys[n]]), self.device) for n in self.names
-        ]
+        self.weights = {
+            n: p.detach().contiguous().requires_grad_(n in self.names) for n, p in self.module.named_parameters()
+        }
+        self.target = self.read(update)
+
+    def read(self, update: Update) -> "list[Tensor]":
+        """What an update of the same model and parameters says of each of `names`."""
+        return [tensor(np.asarray(update.gradient[self.keys[n]]), self.device) for n in self.names]
 
     def gradient(self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None) -> "list[Tensor]":
         """Of the mean cross-entropy of images [B, C, H, W], differentiable; y int [B] or soft [B, C]."""
         import torch
+
+        used = dict(self.weights if weights is None else weights)
+        queried = [used[n] for n in self.names]
+        found = torch.autograd.grad(self._lose(used, x, y), queried, create_graph=True, allow_unused=True)
+        return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]
+
+    def _lose(self, used: "Mapping[str, Tensor]", x: "Tensor", y: "Tensor") -> "Tensor":
         from torch.func import functional_call
         from torch.nn.functional import cross_entropy
 
-        used = dict(self.weights if weights is None else weights)
-        if weights is None:
-            used |= {n: used[n].requires_grad_(True) for n in self.names}
         given = self.shared.spread(used)
-        loss = cross_entropy(functional_call(self.module, given, (x,), tie_weights=False), y)
-        queried = [used[n] for n in self.names]
-        found = torch.autograd.grad(loss, queried, create_graph=True, allow_unused=True)
-        return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]
+        return cross_entropy(functional_call(self.module, given, (x,), tie_weights=False), y)
+
+    def gradients(self, x: "Tensor", y: "Tensor") -> "list[Tensor]":
+        """The same of several batches [k, B, ...] with the same labels; [k, ...] of each parameter."""
+        from torch.func import functional_call, grad, vmap
+        from torch.nn.functional import cross_entropy
+
+        def measure_loss(moved: "dict[str, Tensor]", one: "Tensor") -> "Tensor":
+            given = self.shared.spread({**self.weights, **moved})
+            return cross_entropy(functional_call(self.module, given, (one,), tie_weights=False), y)
+
+        moved = {n: self.weights[n] for n in self.names}
+        found = vmap(grad(measure_loss), in_dims=(None, 0))(moved, x)
+        return [found[n] for n in self.names]
 
     def descent(self, x: "Tensor", y: "Tensor", steps: int) -> "list[Tensor]":
         """The mean gradient that an upload after `steps` steps over these images would show."""
         if steps == 1:
             return self.gradient(x, y)
-        u, weights = self.update, {k: w.requires_grad_(True) for k, w in self.weights.items()}
+        u = self.update
         velocity: list[Tensor] = []
         moved = {n: self.weights[n] for n in self.names}
         reach = 0.0
         for i in range(steps):
-            grads = self.gradient(x, y, {**weights, **moved})
+            grads = self.gradient(x, y, {**self.weights, **moved})
             grads = [g + u.decay * moved[n] for g, n in zip(grads, self.names, strict=True)]
             velocity = [u.momentum * v + g for v, g in zip(velocity, grads, strict=True)] if velocity else grads
             moved = {n: moved[n] - u.rate * v for n, v in zip(self.names, velocity, strict=True)}
             reach += u.rate * (1 - u.momentum ** (i + 1)) / (1 - u.momentum)
         return [(self.weights[n] - moved[n]) / reach - u.decay * self.weights[n] for n in self.names]
+
+
+class Stackable(Imitation):
+    """A copy whose gradients torch.func can take of many batches side by side."""
+
+    def __init__(self, update: Update, knowledge: Knowledge) -> None:
+        super().__init__(update, knowledge)
+        self.weights = {n: w.detach() for n, w in self.weights.items()}
+
+    def gradient(self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None) -> "list[Tensor]":
+        """As of one batch; zeros where a parameter is not used."""
+        from torch.func import grad
+
+        used = dict(self.weights if weights is None else weights)
+        others = {n: w for n, w in used.items() if n not in self.names}
+        taken = grad(lambda own: self._lose({**others, **own}, x, y))({n: used[n] for n in self.names})
+        return [taken[n] for n in self.names]
 
 
 def cosine_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":

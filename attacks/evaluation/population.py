@@ -134,7 +134,8 @@ def count_groups(
     is_hit = np.concatenate([np.isin(some, list(hit.get(k, ()))) for k, some in rows.items()])
     trials, found = _Trials(lucky, population, list(rows)), list[GroupCount]()
     seen = {np.packbits(np.ones(len(clients), bool)).tobytes()}
-    for group in _list_groups(clients, people):
+    sort = "class" if truth.auxiliary.labels is None else "group"  # of labels that are no classes
+    for group in _list_groups(clients, people, sort):
         key = np.packbits(group.people).tobytes()
         if key not in seen:
             seen.add(key)
@@ -158,15 +159,15 @@ class _Group(NamedTuple):
     least: float | None = None  # distance from auxiliary people
 
 
-def _list_groups(clients: Rows, people: Described) -> Iterator[_Group]:
+def _list_groups(clients: Rows, people: Described, sort: str) -> Iterator[_Group]:
     """Of at least FEWEST people: each class, each client, each class of each client; and the rarest."""
     classes = _list_frequent(people.label)
-    yield from (_Group(f"class {c}", people.label == c, c) for c in classes)
+    yield from (_Group(f"{sort} {c}", people.label == c, c) for c in classes)
     for k in _list_frequent(clients):
         own = clients == k
         yield _Group(f"client {k}", own)
         for c in _list_frequent(people.label[own]):
-            yield _Group(f"class {c} of client {k}", own & (people.label == c), c)
+            yield _Group(f"{sort} {c} of client {k}", own & (people.label == c), c)
     if np.isfinite(people.rareness).any():
         least = np.sort(people.rareness)[-math.ceil(RAREST * len(clients))]
         yield _Group("rarest tenth", people.rareness >= least, least=float(least))

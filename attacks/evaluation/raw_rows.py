@@ -198,7 +198,7 @@ class RowFinder:
         return np.asarray(self.held, np.float64) if self._has_held else self._rows
 
     @cached_property
-    def _ordered(self) -> Values:
+    def _columns(self) -> Values:
         return np.sort(self._beside.T, axis=1)
 
     @property
@@ -236,7 +236,7 @@ class RowFinder:
             reach = np.maximum(near, np.finfo(dtype).eps * np.abs(written))
         else:
             reach = np.full(x.shape, WHOLE)
-        ordered, own = self._ordered, not self._has_held
+        ordered, own = self._columns, not self._has_held
         shared = np.empty(x.shape)
         for j, column in enumerate(ordered):
             wide = reach[:, j] * abs(factor[j])

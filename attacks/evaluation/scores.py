@@ -46,7 +46,12 @@ def score_outputs(
 
 
 def measure_fit(task: "Task | None", answers: Floats, labels: NDArray[Any]) -> Values:
-    """[..., N] minus the loss of each example by the task, of answers [..., N, width] and labels [N, ...]."""
+    """[..., N] minus the loss of each example by the task, of answers [..., N, width] and labels [N, ...].
+
+    Of a loss that depends on who else is in a batch, how right each answer is among all N, from 0 to 1. A model
+    that has learnt two of a risk set has them in order, and far from the others, so that the later one loses more
+    by its loss than people whom nobody trained on; and the loss of whoever was not seen to the end is 0.
+    """
     if task is None or task.has_classes:
         return log_probability(answers, labels)
     import torch
@@ -54,7 +59,8 @@ def measure_fit(task: "Task | None", answers: Floats, labels: NDArray[Any]) -> V
     wanted, given = torch.from_numpy(np.ascontiguousarray(labels)), torch.from_numpy(np.float64(answers))
     lead = given.shape[: given.dim() - (1 + wanted.dim() if task.by_place else 2)]
     flat = given.reshape(-1, *given.shape[len(lead) :])
-    found = np.stack([-task.losses(one, wanted).numpy() for one in flat])
+    fit = task.scores if not task.separable else lambda out, y: -task.losses(out, y)
+    found = np.stack([fit(one, wanted).numpy() for one in flat])
     return np.asarray(found.reshape(*lead, len(labels)), np.float64)
 
 

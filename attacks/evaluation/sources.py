@@ -20,6 +20,7 @@ from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 Arrays = Mapping[str, NDArray[Any]]
 # what one client's training made of the model, in whatever form; of equals the first is read
 UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)
+NO_AUXILIARY = "this attack needs auxiliary examples, and the federation holds none back"
 MOST_EXAMPLES = 10**12  # of one client: a larger number is no number of examples
 SAID_WITH = (Kind.CONTROL_GLOBAL, Kind.NUM_STEPS)  # what the last two are read with
 
@@ -267,11 +268,11 @@ class Source:
 
 
 def unreadable(view: Sequence[Artifact], auxiliary: Sized | None, needed: bool = True) -> str:
-    """Why prototypes cannot be read, as a sentence; `needed`: whether auxiliary images are."""
+    """Why prototypes cannot be read, as a sentence; `needed`: whether auxiliary examples are."""
     if not prototypes(view):
         return "no model was recorded that could have made the prototypes"
     if needed and not len(auxiliary or ()):
-        return "this attack needs auxiliary images, and the federation holds none back"
+        return NO_AUXILIARY
     return ""
 
 

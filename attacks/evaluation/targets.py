@@ -1,16 +1,15 @@
 """The models a membership attack is aimed at: the global one, uploaded ones, and those of relays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples, uploads, weighting
+from fedaudit.attacks.evaluation.sources import compute_change, global_model, uploads, weighting
 from fedaudit.attacks.evaluation.sums import count_clients, find_kind, is_share, number_of
-from fedaudit.attacks.evidence import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
@@ -130,18 +129,6 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         n=int(a.note["n"]) if "curve" in a.note else 0,
         clients=count_clients(a),
     )
-
-
-def count_examples(targets: Sequence[Target], view: Sequence[Artifact]) -> list[Target]:
-    """The same, with how many examples are behind them, as messages or the auditor's notes say."""
-    uploads = {a.id: a for a in view}
-    return [replace(t, examples=_count_behind(uploads[t.artifact], view)) for t in targets]
-
-
-def _count_behind(a: Artifact, view: Sequence[Artifact]) -> int:
-    if is_replay(a.origin):
-        return int(a.note.get("examples", a.note.get("n", 0)))
-    return read_examples(a, view) or 0
 
 
 def _origin(a: Artifact) -> str:

@@ -6,23 +6,33 @@ none of them is in: above 0.5 it would show that members differ from the non-mem
 population, and not that they are traced.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.attack import Attack, Claim, Truth
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import list_latest, split_kinds
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool
-from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
+from fedaudit.attacks.evaluation.membership import (
+    Query,
+    QueryBucket,
+    Sides,
+    curve,
+    gather,
+    halves,
+    name_non_members,
+)
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
-from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.attacks.evidence import REPLAYED, Series
 from fedaudit.attacks.people import PeopleCount
 
 Floats = NDArray[np.floating[Any]]
@@ -226,3 +236,24 @@ class Tracer:
             if fits:
                 return int(self._rng.choice(fits))
         return None
+
+
+class TracedMembership(Attack):
+    """Base class. A subclass writes `score`, and of its Config `members` and `others` are limits."""
+
+    what: ClassVar[str]  # what the prototypes are, in words
+
+    @abstractmethod
+    def score(self, claim: Claim, row: int, features: Floats) -> Floats:
+        """Of each candidate for prototype `row`; features [m, D] -> [m]."""
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
+        return self._traced(claim, truth, rng).count_people()
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
+        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
+
+    @cached_property
+    def _traced(self) -> BuiltOnce[Tracer]:
+        limits = self.config.members, self.config.others
+        return BuiltOnce(lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, self.what))

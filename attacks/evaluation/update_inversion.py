@@ -87,6 +87,12 @@ class UpdateInversion(Attack):
     ) -> tuple[Floats, NDArray[np.int64]]:
         """`number` images [number, C, H, W] in [0, 1] of an update, and their labels [number]."""
 
+    def invert_all(
+        self, chosen: Sequence[Update], numbers: Sequence[int], knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[tuple[Floats, NDArray[np.int64]]]:
+        """As `invert` of each update."""
+        return [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
+
     def applies(self, update: Update) -> bool:
         """Whether this attack can say anything of such an update."""
         return True
@@ -108,7 +114,7 @@ class UpdateInversion(Attack):
     def make_claim(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         """What is claimed of these updates."""
         numbers = [min(u.examples, self._count_images(u)) for u in chosen]
-        found = [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
+        found = self.invert_all(chosen, numbers, knowledge, rng)
         every = [u for u, n in zip(chosen, numbers, strict=True) for _ in range(n)]
         images = np.concatenate([x for x, _ in found])
         return {

@@ -188,7 +188,7 @@ class GeneratorMembership(Attack):
         if knowledge.generators is None:
             return "nothing says how the generators' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
-            return "this attack needs auxiliary images, and the federation holds too few back"
+            return "this attack needs auxiliary examples, and the federation holds too few back"
         if not self.select_targets(view):
             return "no client sent a generator to the server in the recorded rounds"
         return ""

@@ -142,7 +142,7 @@ class CriticScore(Attack):
         if knowledge.generators is None:
             return "nothing says how the critics' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
-            return "this attack needs auxiliary images, and the federation holds too few back"
+            return "this attack needs auxiliary examples, and the federation holds too few back"
         if not self.select_critics(view):
             return "no client handed a critic to another in the recorded rounds"
         return ""

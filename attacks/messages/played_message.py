@@ -120,7 +120,7 @@ class PlayedMessage(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        asked = self._asked(claim, truth, rng)
+        asked = self._questions(claim, truth, rng)
         if not (pairs := asked.pairs):
             return []
         found = evidence(_pool(pairs), {}, others="people with such labels whom nobody trained on")
@@ -135,7 +135,7 @@ class PlayedMessage(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        asked = self._asked(claim, truth, rng)
+        asked = self._questions(claim, truth, rng)
         people, senders = asked.people, [a.client for a in asked.people]
         found = [
             replace(count, planted=count_seen(asked.doses.gate, FALSE_ALARMS[count.harm]))
@@ -151,7 +151,7 @@ class PlayedMessage(Attack):
         return found + exact.people(truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        pairs = self._asked(claim, truth).pairs
+        pairs = self._questions(claim, truth).pairs
         return [curve("played message", _pool(pairs))] if pairs else []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -165,7 +165,7 @@ class PlayedMessage(Attack):
         return gather(view, READ, np.random.default_rng(0), knowledge.training)
 
     @cached_property
-    def _asked(self) -> BuiltOnce["_Asked"]:
+    def _questions(self) -> BuiltOnce["_Asked"]:
         return BuiltOnce(self._ask)
 
     def _ask(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> "_Asked":

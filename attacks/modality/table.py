@@ -51,14 +51,16 @@ def match_rows(claims: Rows, truth: Rows, columns: Columns) -> NDArray[np.int64]
     return found
 
 
-def compare_rows(claims: Rows, truth: Rows, columns: Columns) -> RowLikeness:
+def compare_rows(claims: Rows, truth: Rows, columns: Columns, within: float | None = None) -> RowLikeness:
     """Claimed rows [k, F] matched to true ones [n, F].
 
     A value is right where it is the same category, or a number within half a step, or of a column without one
-    within a hundred-thousandth of its deviation by public rows.
+    within a hundred-thousandth of its deviation by public rows; `within`: or within so many deviations.
     """
-    given, scale = match_rows(claims, truth, columns), columns.std or (1.0,) * len(columns)
-    near = np.array([c.step / 2 if c.step else EXACT * s for c, s in zip(columns.columns, scale, strict=True)])
+    given, scale = match_rows(claims, truth, columns), np.array(columns.std or (1.0,) * len(columns))
+    near = EXACT * scale if within is None else within * scale
+    for i, column in enumerate(columns.columns):
+        near[i] = 0 if column.kind == "category" else near[i] if within or not column.step else column.step / 2
     distance, right = np.ones(len(truth)), np.zeros(truth.shape, bool)
     for i, place in enumerate(given):
         if place >= 0:

@@ -67,15 +67,13 @@ def halves(images: int, models: int, rng: np.random.Generator) -> NDArray[np.boo
 
 def lacking(knowledge: Knowledge) -> str:
     """Why no shadow models can be trained, as a sentence; empty when they can."""
-    if knowledge.task is not None and not knowledge.task.separable:
-        return "an example's loss depends on who else is in its batch, so other models' say nothing beside it"
     aux = knowledge.auxiliary
     if knowledge.trainer is None and aux is not None:
         return "shadow models are trained as the audited one was, and here nobody can train one so"
     there = 0 if aux is None else len(np.unique(aux.y))  # a network may have outputs for more classes
     if aux is None or not there or len(aux) < 2 * there:
         return (
-            "shadow models need auxiliary images, two a class at least, and the federation holds "
-            f"back {len(knowledge.auxiliary or ())}"
+            f"models to compare with are trained on auxiliary examples, two of each group of labels at least, "
+            f"and the federation holds back {len(aux or ())}"
         )
     return ""

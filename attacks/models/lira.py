@@ -1,8 +1,8 @@
 """LiRA: is the model's confidence on an image that of models trained with it, or without it?
 
 Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles. IEEE
-S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)), and minus the
-loss where there are no classes:
+S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)), and how
+models fit an example (measure_fit) where there are no classes:
 
     online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   (phi - mu_out) / s_out
 

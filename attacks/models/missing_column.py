@@ -84,7 +84,7 @@ class MissingColumn(Attack):
         return {"rule": rule, "artifact": np.array([model.id])}
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        asked = self._asked(claim, truth)
+        asked = self._questions(claim, truth)
         sorts = (
             (Judge(), asked.own, asked.clients),
             (Judge(control="negative", note="people who were held out"), asked.held, asked.held_clients),
@@ -114,10 +114,12 @@ class MissingColumn(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if len(knowledge.shape) != 1:
             return "the clients' examples are no rows of a table, and have no column to miss"
+        if knowledge.task is not None and not knowledge.task.separable:
+            return "what a model says of a person depends on who else is asked, so values of one are not compared"
         return lacking(knowledge) or ("" if _find_model(view) else "no global model was recorded")
 
     @cached_property
-    def _asked(self) -> "BuiltOnce[Asked]":
+    def _questions(self) -> "BuiltOnce[Asked]":
         return BuiltOnce(lambda claim, truth, _: ask(claim, truth, self.config.people))
 
 

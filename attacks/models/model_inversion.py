@@ -36,7 +36,7 @@ from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance
 from fedaudit.attacks.evaluation.image_evidence import call_prototypes, judge_images
 from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
-from fedaudit.attacks.evaluation.sources import pair_models
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, pair_models
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.targets import GLOBAL, Target, targets
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
@@ -116,7 +116,7 @@ class ModelInversion(Attack):
         if len(knowledge.shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         return "" if pair_models(view) else "no global model was recorded together with one before it"
 
     @cached_property

@@ -37,7 +37,8 @@ class LossThreshold(OutputMembership):
 
     Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1; here as a score, so that every
     threshold is tried: minus the loss of the task, which is the log probability of the true class where there
-    are classes. Of survival members and non-members are in one risk set, on which a term of Cox's loss depends.
+    are classes. Of survival, whose loss depends on who else is in a risk set, the share of pairs in order, in one
+    risk set of members and non-members.
     """
 
     card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")

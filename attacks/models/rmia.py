@@ -5,9 +5,9 @@ arXiv:2312.03262. The score is the share of population images z with
 
     [p(x) / P(x)] / [p(z) / P(z)] > gamma,    P = ((1 + a) mean_out + (1 - a)) / 2
 
-where p is the audited model's probability of the true class and mean_out that of reference models
-not trained on the image (offline form). Works with few references. Here z is of x's class, since
-candidates are compared within classes, and equal shares keep the order of p(x) / P(x).
+where p is the audited model's probability of the true class, or e to how it fits an example of another task, and
+mean_out that of reference models not trained on the image (offline form). Works with few references. Here z is of
+x's class, since candidates are compared within classes, and equal shares keep the order of p(x) / P(x).
 """
 
 from collections.abc import Sequence

@@ -31,7 +31,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
-from fedaudit.attacks.evaluation.sources import Prototype, Source, prototypes
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, Prototype, Source, prototypes
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._differences import (
@@ -135,7 +135,7 @@ class PrototypeDifference(Attack):
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         pairs = self._pairs(prototypes(view))
         if not pairs:
             return "no two prototypes of one class and client differ by a known number of samples"

@@ -22,26 +22,23 @@ reading: how prototypes were read.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.features import extract_each
-from fedaudit.attacks.evaluation.membership import curve, judge_buckets
+from fedaudit.attacks.evaluation.membership import judge_buckets
 from fedaudit.attacks.evaluation.prototype_laws import Law
 from fedaudit.attacks.evaluation.prototype_plays import describe, read
 from fedaudit.attacks.evaluation.sources import columns, prototypes, unreadable
-from fedaudit.attacks.evaluation.tracing import OTHER, Tracer
+from fedaudit.attacks.evaluation.tracing import OTHER, TracedMembership
 from fedaudit.attacks.evaluation.trials import count_looks
-from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.people import PeopleCount
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -54,7 +51,8 @@ Floats = NDArray[np.floating[Any]]
 _AIDS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS)
 
 
-class PrototypeMembership(Attack):
+class PrototypeMembership(TracedMembership):
+    what = "prototypes"
     card = Card(
         title="Membership from prototypes (likelihood ratio)",
         needs=("numbers", "classes"),
@@ -124,7 +122,7 @@ class PrototypeMembership(Attack):
                     laws.append(law)
         if not rows:
             raise UserError(
-                "no class of a prototype has enough auxiliary images",
+                "no class of a prototype has enough auxiliary examples",
                 hint="hold back more auxiliary data, or lower prototype_membership.least_auxiliary",
             )
         every = [p for _, _, p in rows]
@@ -166,19 +164,8 @@ class PrototypeMembership(Attack):
         noted = [replace(b, note="; ".join(filter(None, (b.note, reading)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return self._traced(claim, truth, rng).count_people()
-
-    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
-
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary)
-
-    @cached_property
-    def _traced(self) -> BuiltOnce[Tracer]:
-        limits = self.config.members, self.config.others
-        return BuiltOnce(lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, "prototypes"))
 
 
 def compare_message(law: Law, claim: Claim, population: int, phi: Floats) -> Floats:

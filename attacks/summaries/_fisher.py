@@ -12,8 +12,6 @@ whatever the network above it; and a column of F_W is 0 if and only if that inpu
 gradient arrives there).
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,16 +58,3 @@ def solve_uniform(fisher: Values) -> Values:
     found = np.maximum((fisher - 1 / classes**2) / (1 - 2 / classes), 0)
     total = found.sum()
     return found / total if total > 0 else np.full(classes, 1 / classes)
-
-
-def read_inputs(weight: NDArray[Any], bias: NDArray[Any]) -> Values:
-    """sqrt(F_W / F_b) of a linear layer, weight [H, D] and bias [H]: of one example the |input| [D], exactly.
-
-    Of several examples a root mean square of inputs, weighted by gradients. Units that no gradient reached are
-    left out; NaN where none was reached.
-    """
-    reached = np.asarray(bias) > 0
-    if not reached.any():
-        return np.full(np.shape(weight)[1], np.nan)
-    total = np.asarray(weight, np.float64)[reached].sum(axis=0)
-    return np.asarray(np.sqrt(np.maximum(total, 0) / np.asarray(bias, np.float64)[reached].sum()))

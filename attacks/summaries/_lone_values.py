@@ -58,7 +58,7 @@ class LoneValues(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found: dict[tuple[int, Cell], None] = {}
-        for a in sorted(self._sent(view), key=lambda a: a.id):
+        for a in sorted(self._select_sent(view), key=lambda a: a.id):
             found |= {(a.sender.number, cell): None for cell in self.list_cells(a.payload, knowledge.shape[0])}
         return {"client": np.array([client for client, _ in found], np.int64), **_write([c for _, c in found])}
 
@@ -120,11 +120,11 @@ class LoneValues(Attack):
         return counted.people(truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(self.list_cells(a.payload, knowledge.shape[0]) for a in self._sent(view)):
+        if not any(self.list_cells(a.payload, knowledge.shape[0]) for a in self._select_sent(view)):
             return f"no client's messages hold {self.found_in}"
         return ""
 
-    def _sent(self, view: Sequence[Artifact]) -> list[Artifact]:
+    def _select_sent(self, view: Sequence[Artifact]) -> list[Artifact]:
         return [a for a in view if a.from_client and a.sender.index is not None and self.card.pick_read([a.kind])]
 
     def _claim_cells(self, payload: Payload, width: int) -> Claim:

@@ -40,7 +40,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.last_layer import schedule
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
-from fedaudit.attacks.evaluation.sources import compute_change, global_model, read_examples, uploads
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, compute_change, global_model, read_examples, uploads
 from fedaudit.attacks.evaluation.sums import find_kind
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import PeopleCount
@@ -166,7 +166,7 @@ class BufferMembership(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         if not uploads(view, knowledge.training, UPDATES):
             return "no client sends its model, or what changed in it, that the server could read"
         sent = _statistics(view, knowledge)

@@ -31,7 +31,7 @@ from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import HELD, count_facts
 from fedaudit.attacks.evaluation.label_sets import set_evidence, share_evidence, wrong_client
 from fedaudit.attacks.evaluation.last_layer import head_names
-from fedaudit.attacks.evaluation.sources import sent_with
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, sent_with
 from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -106,7 +106,7 @@ class FisherClasses(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         if not _readable(view, knowledge):
             return "no client sends a Fisher diagonal of the head's bias together with the model it was taken at"
         return ""

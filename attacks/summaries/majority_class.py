@@ -25,7 +25,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import LARGEST, count_each_kind
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evaluation.sources import broadcast, several
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, broadcast, several
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
@@ -107,7 +107,7 @@ class MajorityClass(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
+            return NO_AUXILIARY
         if not _readable(view):
             return "no client sends one loss of the broadcast model, or which of several models it chose"
         return ""

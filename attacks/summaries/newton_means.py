@@ -28,6 +28,7 @@ from fedaudit.attacks.evaluation.groups import COUNTED, count_facts
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.raw_rows import list_readings
 from fedaudit.attacks.evaluation.row_recovery import NEAR
+from fedaudit.attacks.evaluation.sources import NO_AUXILIARY
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.modality.table import find_spread
 from fedaudit.attacks.people import PeopleCount
@@ -123,6 +124,8 @@ class NewtonMeans(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if knowledge.classes != 2:
             return f"a logistic regression has two classes, and these data have {knowledge.classes}"
+        if not len(knowledge.granted_auxiliary):
+            return NO_AUXILIARY
         sent = list_payloads(view, self.card).values()
         if not any(_read_first(some, knowledge.granted_auxiliary) for some in sent):
             return "no client's messages hold the gradient and the Hessian of a first Newton step"

@@ -74,7 +74,9 @@ class OutputShares(Attack):
 
         found = [judge(claim["shares"], true), *share_evidence(claim["shares"], counts, prior, rng)]
         flat = np.log(np.maximum(counts, 1e-9) / counts.sum(axis=1, keepdims=True))
-        places, public = _one_of_each(classes)
+        # answers do not depend on the image: one of each class
+        x, y = np.zeros((classes, 1, 1, 1), np.float32), np.arange(classes)
+        places, public = np.arange(classes), PublicExamples(x=x, y=y, candidates=np.zeros(classes, bool))
         planted = [mean_output(ClientAnswers(0, 0, "", places, np.tile(z, (classes, 1))), public) for z in flat]
         note = "models that learnt nothing but how frequent their classes are"
         found.append(judge(np.stack(planted), true, "positive", note))
@@ -100,9 +102,3 @@ def mean_output(answers: ClientAnswers, public: PublicExamples) -> np.ndarray:
     p, y = softmax(answers.logits, axis=1), public.y[answers.places]
     found: np.ndarray = np.mean([p[y == c].mean(axis=0) for c in np.unique(y)], axis=0)
     return found
-
-
-def _one_of_each(classes: int) -> tuple[np.ndarray, PublicExamples]:
-    """Places and public images for answers that do not depend on the image: one of each class."""
-    x, y = np.zeros((classes, 1, 1, 1), np.float32), np.arange(classes)
-    return np.arange(classes), PublicExamples(x=x, y=y, candidates=np.zeros(classes, bool))

@@ -73,22 +73,9 @@ class LabelCountsFromGradient(Attack):
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        aux, outputs = knowledge.auxiliary, dict[int, Values]()
-        found, counts = _readable(view, knowledge), []
-        for u, weight, bias in found:
-            by_rows = llg(u.gradient[weight].sum(axis=1), u.examples)
-            by_bias = by_rows
-            if u.examples == 1 and bias in u.gradient:  # iDLG, under any softmax
-                by_bias = np.eye(len(by_rows), dtype=np.int64)[u.gradient[bias].argmin()]
-            elif bias in u.gradient and aux is not None and len(aux):
-                if id(u.start) not in outputs:  # many uploads start from one model
-                    model = knowledge.granted_architecture(u.start)
-                    outputs[id(u.start)] = confusion(model, aux.x, aux.y, knowledge.classes)
-                share = proportions(-np.asarray(u.gradient[bias]), [outputs[id(u.start)]])
-                by_bias = spread(np.array([u.examples]), share)[0]
-            counts.append(np.stack([by_bias, by_rows]))
+        found, outputs = _readable(view, knowledge), dict[int, Values]()
         return {
-            "counts": np.stack(counts),
+            "counts": np.stack([count_by_rules(*one, knowledge, outputs) for one in found]),
             "n": np.array([u.examples for u, _, _ in found]),
             "steps": np.array([u.steps for u, _, _ in found]),
             "artifact": np.array([u.artifact for u, _, _ in found]),
@@ -157,6 +144,24 @@ class LabelCountsFromGradient(Attack):
         if not _readable(view, knowledge):
             return "no upload holds the last layer, so none says anything of labels"
         return ""
+
+
+def count_by_rules(u: Update, weight: str, bias: str, knowledge: Knowledge, outputs: dict[int, Values]) -> Counts:
+    """[R, C] examples of each class behind an update, by each of RULES, from its last layer of these names.
+
+    `outputs` keeps what models answer to auxiliary images, by the identity of their weights.
+    """
+    aux, by_rows = knowledge.auxiliary, llg(u.gradient[weight].sum(axis=1), u.examples)
+    by_bias = by_rows
+    if u.examples == 1 and bias in u.gradient:  # iDLG, under any softmax
+        by_bias = np.eye(len(by_rows), dtype=np.int64)[u.gradient[bias].argmin()]
+    elif bias in u.gradient and aux is not None and len(aux):
+        if id(u.start) not in outputs:  # many uploads start from one model
+            model = knowledge.granted_architecture(u.start)
+            outputs[id(u.start)] = confusion(model, aux.x, aux.y, knowledge.classes)
+        share = proportions(-np.asarray(u.gradient[bias]), [outputs[id(u.start)]])
+        by_bias = spread(np.array([u.examples]), share)[0]
+    return np.stack([by_bias, by_rows])
 
 
 def _readable(view: Sequence[Artifact], knowledge: Knowledge) -> list[tuple[Update, str, str]]:

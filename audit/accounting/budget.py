@@ -220,7 +220,7 @@ def _compute_budget(
         unit=unit,
         adjacency=adjacency,
         delta=delta,
-        epsilon_upper=rounded_up(worst.epsilon),
+        epsilon_upper=round_up(worst.epsilon),
         accountant=worst.engine or accountant.card.title,
         releases=sum(r.count for r in group),
         replaced=_compute_replaced(accountant, adjacency, group, worst, delta, known),
@@ -249,7 +249,7 @@ def _compute_replaced(
     cost: Cost = frozenset({"replaced", *count_draws(group).items()})
     if cost not in known:
         known[cost] = accountant.epsilon([seen_as(r, "client", "replace_one") for r in group], delta)
-    return rounded_up(known[cost].epsilon)
+    return round_up(known[cost].epsilon)
 
 
 def _find_worst(
@@ -285,7 +285,7 @@ def _describe_noised_alone(
     epsilon = _find_worst(accountant, noised, delta, known)[1].epsilon
     if not math.isfinite(epsilon):
         return ""
-    return f"The noised releases alone would cost {rounded_up(epsilon):g}, as the ledger declares."
+    return f"The noised releases alone would cost {round_up(epsilon):g}, as the ledger declares."
 
 
 def _find_costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
@@ -317,12 +317,12 @@ def _count_releases(draws: Counter[Draw]) -> int:
     return sum(n * sum(times for _, times in draw) for draw, n in draws.items())
 
 
-def rounded_up(epsilon: float, digits: int = 3) -> float:
+def round_up(epsilon: float, digits: int = 3) -> float:
     """Up to so many significant digits: a bound that is rounded down is no bound."""
     return _round_digits(epsilon, digits, ROUND_CEILING)
 
 
-def rounded_down(epsilon: float, digits: int = 3) -> float:
+def round_down(epsilon: float, digits: int = 3) -> float:
     """Down to so many significant digits: a lower bound that is rounded up is none."""
     return _round_digits(epsilon, digits, ROUND_FLOOR)
 
@@ -396,4 +396,4 @@ def _write_note(bound: Bound, sender: str, delta: float) -> str:
 
 
 def _format_up(fraction: float) -> str:
-    return f"{rounded_up(100 * fraction):g} %"
+    return f"{round_up(100 * fraction):g} %"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedaudit.audit.accounting.accountants.auto import Auto
-from fedaudit.audit.accounting.budget import rounded_up, towards
+from fedaudit.audit.accounting.budget import round_up, towards
 from fedaudit.audit.accounting.terms import Terms, terms
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
@@ -37,9 +37,9 @@ def record_kind(
         delta=delta,
         multiplier=line.noise_multiplier,
         claimed=line.claimed_epsilon,
-        single=rounded_up(Auto().epsilon([line], delta).epsilon),
+        single=round_up(Auto().epsilon([line], delta).epsilon),
         releases=claim.releases,
-        composed=rounded_up(claim.epsilon),
+        composed=round_up(claim.epsilon),
         failure_rate=round(sum(c.failure_rate for c in checks), 12),
         refuted=bool(failed),
         sentence=_summarise(checks, failed, reason),

@@ -24,7 +24,7 @@ GRID = 1e-4  # of losses, relative to the budget or to their spread; never downw
 RANGE = (2e-2, 1e7)  # of multipliers: at less noise nothing is gained, and losses are too far apart
 MOST = 10**9
 EXAMPLE = "fedaudit dp calibrate --epsilon 8 --rounds 200 --rate 0.1"
-FIXED = "fedaudit dp calibrate --epsilon 8 --rounds 200 --sampling fixed --clients 100 --sampled 10"
+FIXED = "fa.calibrate(epsilon=8, rounds=200, sampling='fixed', clients=100, sampled=10)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,27 +85,27 @@ class NoiseQuestion:
                 raise UserError(f"{name} must be {what}, got {value!r}", hint=EXAMPLE)
         if self.how not in SAMPLING:
             raise UserError(
-                f"--sampling must be 'poisson' or 'fixed', got {self.how!r}",
+                f"sampling must be 'poisson' or 'fixed', got {self.how!r}",
                 hint=suggest_name(self.how, SAMPLING, FIXED),
             )
 
     def _set_rate(self) -> None:
         if (self.clients is None) != (self.sampled is None):
-            raise UserError("--clients and --sampled need each other", hint=FIXED)
+            raise UserError("clients and sampled need each other", hint=FIXED)
         if self.clients is None or self.sampled is None:
             if self.how == "fixed" and self.rate < 1:
                 raise UserError(
-                    "--rate alone does not say what a fixed number earns, but how many clients there are does",
+                    "rate alone does not say what a fixed number earns, but how many clients there are does",
                     hint=FIXED,
                 )
             return
         if self.sampled > self.clients:
-            raise UserError(f"--sampled {self.sampled:,} is more than --clients {self.clients:,}", hint=FIXED)
+            raise UserError(f"sampled, {self.sampled:,}, is more than clients, {self.clients:,}", hint=FIXED)
         share = self.sampled / self.clients
         if self.rate not in (1.0, share):
             raise UserError(
-                f"--rate {self.rate:g} contradicts --sampled {self.sampled:,} of --clients {self.clients:,}",
-                hint="leave out --rate",
+                f"rate {self.rate:g} contradicts sampled {self.sampled:,} of clients {self.clients:,}",
+                hint="leave out rate",
             )
         object.__setattr__(self, "rate", share)
 

@@ -217,14 +217,6 @@ def _check_clips(releases: Sequence[Release]) -> Iterator[Issue]:
             yield Issue("clip", text)
 
 
-def _count_heard(traffic: Sequence[KindTraffic]) -> Counter[int]:
-    """Round -> clients that sent in it."""
-    heard: Counter[int] = Counter()
-    for x in traffic:
-        heard[x.round] = max(heard[x.round], x.senders)
-    return heard
-
-
 def _check_participation(
     clients: int, releases: Sequence[Release], traffic: Sequence[KindTraffic]
 ) -> Iterator[Issue]:
@@ -236,7 +228,9 @@ def _check_participation(
         return
     rate, rounds = min(r.sample_rate for r in amplified), {r.round for r in amplified}
     fixed = amplified[0].sampling == "fixed_without_replacement"
-    heard = _count_heard(traffic)
+    heard: Counter[int] = Counter()
+    for x in traffic:
+        heard[x.round] = max(heard[x.round], x.senders)
     draws: dict[str, list[int]] = defaultdict(list)  # rounds that share their draw count once
     for r in amplified:
         draws[r.coin or str(r.round)].append(heard[r.round])

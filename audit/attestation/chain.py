@@ -22,7 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 
 # Of folders as this version leaves and reads them. Raised where it would refuse, or judge otherwise, what an
 # earlier one left; of those audit/attestation/earlier.py holds digests and seal
-FORM = 2
+FORM = 3
 # What each phase leaves, as patterns below the run folder
 WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
@@ -152,7 +152,7 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
         chain.links.pop(later, None)
     chain.links[name] = link
     if name == "attack":
-        plan = of_value([config.seed, settings, config.delta, config.noise_audit.model_dump(mode="json")])
+        plan = of_value([config.seed, settings, config.delta, config.noise_audit])
         policy = load_policy(config.locate_policy()).sha256
         chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
     _save(folder, chain)

@@ -1,10 +1,10 @@
-"""A reviewer's own files: attacks that must have run, and findings and open questions that somebody answers for.
+"""A reviewer's terms: the bar, attacks that must have run, what somebody answers for.
 
-    attacks.yaml    attacks: [upcnn, {name: lira, shadows: 16}]
-    waivers.yaml    waivers: [{run: ..., finding: upcnn, severity: high, digest: ..., reason: ..., owner: ...,
-                               expires: 2027-01-31},
-                              {run: ..., question: inversion.public.global_model, reason: ..., owner: ...,
-                               expires: 2027-01-31}]
+    fail_on: medium
+    attacks: [upcnn, {name: lira, shadows: 16}]
+    waivers:
+      - {run: ..., finding: upcnn, severity: high, digest: ..., reason: ..., owner: ..., expires: 2027-01-31}
+      - {run: ..., question: membership.public, reason: ..., owner: ..., expires: 2027-01-31}
 
 A waiver is about one finding or one open question of one run, as it was seen: `fedaudit explain` prints what
 names it. A finding that became severer, or the same one of another run, is not accepted by it.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,12 +27,6 @@ from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 SHA256 = r"^[0-9a-f]{64}$"
-
-
-class Required(Group):
-    """Attacks by name, with the settings that they must have had."""
-
-    attacks: tuple[PluginSpec, ...] = Field(min_length=1, description="names, or a name with settings")
 
 
 class Waiver(Group):
@@ -62,8 +56,16 @@ class Waiver(Group):
         return value.isoformat() if isinstance(value, date) else value
 
 
-class Waivers(Group):
-    waivers: tuple[Waiver, ...] = Field(description="a list of waivers")
+class ReviewerTerms(Group):
+    """What a reviewer adds to a policy."""
+
+    fail_on: Literal["critical", "high", "medium", "low"] | None = Field(
+        default=None, description="the lowest severity that forbids a deployment; left out: as the policy says"
+    )
+    attacks: tuple[PluginSpec, ...] = Field(
+        default=(), description="attacks that must have run: names, or a name with its settings"
+    )
+    waivers: tuple[Waiver, ...] = Field(default=(), description="a list of waivers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,8 @@ class Acceptance:
     refused: tuple[str, ...] = ()
 
 
-def read_requirements(path: Path | None) -> list[tuple[str, dict[str, object]]]:
-    """Name and settings of every attack that must have run."""
-    if path is None:
-        return []
-    return [(s.name, dict(s.settings)) for s in validate(Required, read_yaml(path), path).attacks]
-
-
-def read_waivers(path: Path | None) -> list[Waiver]:
-    return [] if path is None else list(validate(Waivers, read_yaml(path), path).waivers)
+def read_terms(path: Path | None) -> ReviewerTerms:
+    return ReviewerTerms() if path is None else validate(ReviewerTerms, read_yaml(path), path)
 
 
 def digest_finding(finding: Finding) -> str:

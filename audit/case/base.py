@@ -19,9 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from fedaudit.audit.settings import catalog, index
-from fedaudit.audit.settings.federation import BaseSettings
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.data.dataset import Data, Dataset, read_data
+from fedaudit.fl.data.dataset import Data, read_data
 from fedaudit.fl.model import Net, State, head_names, initialise, state_of
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -31,6 +30,8 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training import pretraining
 
 WHERE = "federation.base"
+PUBLIC = "help_pages"
+SEED, BATCH, LR = 0, 16, 0.002  # of its first weights and batches; examples of a step; the largest rate of one
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Base:
     """A model that is trained on public text, or was here before, when its weights are asked for."""
 
     key: str  # under which its weights are kept
-    settings: BaseSettings
+    steps: int  # of its training
     build: Callable[[], Net]  # as it is trained: a language model where it can be one
     public: Data
     left: tuple[str, ...]  # its entries that the federation's network does not begin with
@@ -50,7 +51,7 @@ class Base:
         return first | {k: v for k, v in kept.items() if first[k].shape == v.shape}
 
 
-def describe_base(settings: BaseSettings, dataset: PluginSpec, data: Data, make: "partial[Net]") -> Base:
+def describe_base(steps: int, dataset: PluginSpec, data: Data, make: "partial[Net]") -> Base:
     """The base that the network of `make` begins with; nothing is trained yet.
 
     It is trained as a language model where it can be one, and on the public data's classes elsewhere; its head
@@ -63,12 +64,12 @@ def describe_base(settings: BaseSettings, dataset: PluginSpec, data: Data, make:
             hint="leave base out",
             key=WHERE,
         )
-    public = load_public(settings, dataset)
+    public = load_public(dataset)
     if data.schema is None or public.schema is None or public.schema.pieces != data.schema.pieces:
         raise UserError(
-            f"{WHERE}: {settings.dataset} is not cut into the pieces of {dataset.name}",
+            f"{WHERE}: {PUBLIC} is not cut into the pieces of {dataset.name}",
             hint="a base is for text whose vocabulary is of public text, or of the same tokenizer.json",
-            key=f"{WHERE}.dataset",
+            key=WHERE,
         )
     cls, shape, _, config = make.args if len(make.args) == 4 else (*make.args, None)
     if config is None:
@@ -83,21 +84,17 @@ def describe_base(settings: BaseSettings, dataset: PluginSpec, data: Data, make:
     skeleton = _build(build)
     same_task = is_language and getattr(config, "task", None) == "lm"
     return Base(
-        key=_hash(settings, cls, trained_as, public, skeleton),
-        settings=settings,
+        key=_hash(steps, cls, trained_as, public, skeleton),
+        steps=steps,
         build=build,
         public=public,
         left=() if same_task else head_names(skeleton),
     )
 
 
-def load_public(settings: BaseSettings, dataset: PluginSpec) -> Data:
+def load_public(dataset: PluginSpec) -> Data:
     """The public data set, with the settings of the federation's that say how text is cut."""
-    cls = catalog.load("datasets", settings.dataset, WHERE)
-    if not issubclass(cls, Dataset) or cls.holds == "private":
-        raise UserError(
-            f"{WHERE}: {settings.dataset} is no public data", hint="dataset: help_pages", key=f"{WHERE}.dataset"
-        )
+    cls = catalog.load("datasets", PUBLIC, WHERE)
     own = {f.name for f in fields(cls.Config)} & {"length", "vocabulary", "tokenizer"}
     given = {k: v for k, v in dataset.settings.items() if k in own}
     return share_result(("base data", cls, repr(given)), lambda: read_data(configure(cls, given, WHERE)))
@@ -110,9 +107,9 @@ def _build(build: Callable[[], Net]) -> Net:
 
 
 def _train(base: Base) -> State:
-    how, streams = base.settings, Streams(base.settings.seed)
+    streams = Streams(SEED)
     net = initialise(base.build, streams)
-    state = pretraining.train_base(net, base.public.train, how.steps, how.batch_size, how.lr, streams)
+    state = pretraining.train_base(net, base.public.train, base.steps, BATCH, LR, streams)
     folder = index.find_folder()
     if folder is not None:
         with contextlib.suppress(UserError, OSError):  # it can be made again
@@ -131,12 +128,12 @@ def _recall(key: str, build: Callable[[], Net]) -> State | None:
     return {k: kept[k] for k in own} if fits else None
 
 
-def _hash(settings: BaseSettings, cls: type[Net], config: Any, public: Data, skeleton: Net) -> str:
+def _hash(steps: int, cls: type[Net], config: Any, public: Data, skeleton: Net) -> str:
     """Of all that the trained weights follow from: settings, text, network, its code and what computes it."""
     seen = hashlib.sha256()
     shapes = {k: tuple(v.shape) for k, v in skeleton.state_dict().items()}
     versions = (torch.__version__, platform.machine())
-    seen.update(repr((settings, cls.__qualname__, config, shapes, versions)).encode())
+    seen.update(repr((PUBLIC, steps, SEED, BATCH, LR, cls.__qualname__, config, shapes, versions)).encode())
     for name in sorted({c.__module__ for c in cls.__mro__ if c.__module__.partition(".")[0] != "torch"}):
         if name not in ("builtins", "abc", "typing"):
             seen.update(inspect.getsource(sys.modules[name]).encode())

@@ -55,7 +55,6 @@ class Split:
         default_factory=lambda: NO_ROWS
     )  # for clients to be played with, where no part is known
     spare: Index = field(default_factory=lambda: NO_ROWS)  # the server trains on these
-    auxiliary_kind: Literal["same", "shifted"] = "same"  # whether an adversary's are of the clients' distribution
 
 
 @dataclass(frozen=True)

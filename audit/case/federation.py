@@ -113,9 +113,7 @@ class Simulation:
             metrics=metrics,
             checkpoints=checkpoints,
             empty_round=self.case.participation.empty_round,
-            reply_loss=federation.reply_loss,
             failures=federation.failures,
             evaluate_every=config.evaluate_every,
-            checkpoint_every=config.checkpoint_every,
             progress=progress,
         )

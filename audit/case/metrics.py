@@ -55,11 +55,6 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def last_mean(history: Sequence[Mapping[str, Any]], count: int) -> float:
-    """Mean accuracy of the last `count` rounds that were measured."""
-    return statistics.fmean([float(r["accuracy"]) for r in history if r.get("accuracy") is not None][-count:])
-
-
 def participation(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Jain's index of how often each client was heard, and how much of what was heard slow devices sent.
 
@@ -88,16 +83,6 @@ def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
         "avg_drop": statistics.fmean(drops) if drops else 0.0,
         "avg_increase": statistics.fmean(rises) if rises else 0.0,
     }
-
-
-def find_round_of_accuracy(
-    history: Sequence[Mapping[str, Any]], accuracy: float
-) -> tuple[int, float | None] | None:
-    """(rounds, simulated time) until the accuracy is first reached; None: never. Time None: not kept."""
-    for i, record in enumerate(history):
-        if (record.get("accuracy") or 0.0) >= accuracy:
-            return i + 1, summary(history[: i + 1]).get("simulated_time")
-    return None
 
 
 def keep_known(record: Mapping[str, Any]) -> History:

@@ -33,6 +33,8 @@ from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 
+AUXILIARY = 0.5  # share of the auditor's own examples that an adversary has; the rest is unseen
+
 
 @dataclass(frozen=True)
 class RecordedCase:
@@ -133,8 +135,7 @@ class RecordedCase:
                 kept.append(i)
         rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
         rows = rows[np.argsort(self.data.group(self._truth_file.examples)[rows], kind="stable")]
-        share = self.subject.auxiliary
-        mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
+        mine = np.diff(np.floor(np.arange(len(rows) + 1) * AUXILIARY + 1e-9)) > 0
         rest = rows[~mine]
         planted = rest[1::2] if not parts else rest[:0]
         return Split(

@@ -86,14 +86,14 @@ class SimulatedCase:
 
     @cached_property
     def data(self) -> Data:
-        data = self._loaded
+        data = self._subset
         if data.columns is not None and data.is_scaled_by_clients:  # as the server does with their messages
             held = [data.train.x[rows] for rows in self.population.parts if len(rows)]
             data = replace(data, columns=data.columns.pool([data.columns.describe(x) for x in held]))
         return self._require_same("data", data, of_data)
 
     @cached_property
-    def _loaded(self) -> Data:
+    def _subset(self) -> Data:
         federation = self.config.federation
         limits = federation.train_limit, federation.test_limit
         # hundreds of runs of a matrix are open together: they hold the same arrays
@@ -119,14 +119,14 @@ class SimulatedCase:
     def population(self) -> Population:
         holdout = self.config.federation.holdout
         population = populate(
-            self._loaded,
+            self._subset,
             self._partition,
             self.config.federation.clients,
             self.streams,
             auxiliary=holdout.auxiliary,
             reference=holdout.reference,
             server=holdout.server,
-            own=(OWN if self._loaded.train.repeats_owners else 0.0) if holdout.own is None else holdout.own,
+            own=(OWN if self._subset.train.repeats_owners else 0.0) if holdout.own is None else holdout.own,
         )
         if not any(map(len, population.parts)):
             raise UserError(
@@ -155,7 +155,6 @@ class SimulatedCase:
             auxiliary=population.auxiliary,
             reference=population.reference,
             spare=population.server,
-            auxiliary_kind=self.config.federation.holdout.auxiliary_kind,
         )
 
     # What clients run ---------------------------------------------------------------------------

@@ -192,7 +192,7 @@ class _Search:
     def _find(self, client: int, *, as_input: bool = False) -> RowFinder:
         """What looks for rows of a client's table in all that it sent; `as_input`: as a network is given them."""
         if (client, as_input) not in self.finders:
-            public, held = self._public, self._held
+            public, held = self._public, self._other_rows
             mine = self.data.train.x[self.examples.parts[client]]
             spans: Sequence[slice] = ()
             if as_input and self.data.columns is not None:
@@ -209,7 +209,7 @@ class _Search:
         return self.data.test.x
 
     @cached_property
-    def _held(self) -> NDArray[Any]:
+    def _other_rows(self) -> NDArray[Any]:
         """Rows of nobody who sent anything."""
         train, e = self.data.train.x, self.examples
         return np.concatenate(
@@ -240,7 +240,7 @@ class _Search:
 
     def _try(self, client: int, enough: int) -> str:
         """What is found of rows that are written behind a client's newest message, theirs and others'."""
-        finder, held = self._find(client), self._held
+        finder, held = self._find(client), self._other_rows
         n = min(max(TRIED, enough), len(finder.rows), len(held) - 1)
         if not enough or n < enough:
             return "So few rows could not be found wherever they stood."

@@ -65,11 +65,7 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
 
 
 def _score_all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
-    return [_score_one(c) for c in claims]
-
-
-def _score_one(claim: Claim | TimedClaim) -> ClaimRecord:
-    return score_timing(claim) if isinstance(claim, TimedClaim) else rescore(claim)
+    return [score_timing(c) if isinstance(c, TimedClaim) else rescore(c) for c in claims]
 
 
 def _score_alone(claim: Claim | TimedClaim) -> ClaimRecord:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel, Workload
-from fedaudit.fl.devices.femnist_cnn import FemnistCNN
+from fedaudit.fl.devices.freezefl import FemnistCNN
 from fedaudit.fl.families.freezing import decide
 from fedaudit.fl.families.widths import tiers
 from fedaudit.fl.methods.rbcs_f import choose

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.accounting.budget import round_up
 from fedaudit.audit.accounting.formulas import central_limit, classical
 from fedaudit.audit.claims.bounds import Interval, certify, interval
 from fedaudit.audit.claims.claim import Claim, NoiseTarget
@@ -124,7 +124,7 @@ def _make_row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
 
 
 def _round_up(value: float) -> float:
-    return rounded_up(value, 8 if value >= 1e7 else 6)
+    return round_up(value, 8 if value >= 1e7 else 6)
 
 
 def _make_sampled_row(s: Setting, claim: Claim) -> ClaimRow:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.accounting.budget import round_up
 from fedaudit.audit.accounting.lints.numbers import MOST_DELTA, MOST_EPSILON
 from fedaudit.audit.claims.bounds import NO_DELTA, OUT_OF_RANGE, Interval, certify, interval
 from fedaudit.audit.claims.claim import Claim
@@ -65,7 +65,7 @@ def judge_claim(claim: Claim, total: Interval, stated: Sequence[ClaimCondition])
     if claimed is not None and claimed is not claim.judged:
         alone = total_of(claim, claimed).upper
         if alone <= promised:
-            missing += f"; what the claim assumes would keep it, at most {format_three_digits(rounded_up(alone))}"
+            missing += f"; what the claim assumes would keep it, at most {format_three_digits(round_up(alone))}"
     return ClaimVerdict(ClaimOutcome.UNDECIDED, missing, Severity.MEDIUM)
 
 
@@ -97,7 +97,7 @@ def _explain_kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition
     broken = [c.text for c in claim.conditions if c.status == "contradicted"]
     count = claim.count(claim.judged)
     over = "one release costs" if count == 1 else f"{count:,} releases cost"
-    cost = f"{over} at most {format_three_digits(rounded_up(total.upper))} by {total.how}"
+    cost = f"{over} at most {format_three_digits(round_up(total.upper))} by {total.how}"
     cost += f", the claim says {claim.promise.epsilon:g}"
     if broken and claim.setting("actual") is None:
         needs = _lower_first("; ".join(broken))
@@ -108,7 +108,7 @@ def _explain_kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition
         reason = f"{cost}, which says next to nothing at a delta of {claim.promise.delta:g}"
         if truth.delta is not None:
             small = interval(claim, truth, count, truth.delta).upper
-            reason += f"; at delta {number(truth.delta)} it costs {format_three_digits(rounded_up(small))}"
+            reason += f"; at delta {number(truth.delta)} it costs {format_three_digits(round_up(small))}"
         return ClaimVerdict(ClaimOutcome.HOLDS, reason, Severity.MEDIUM)
     assumed = sum(c.status == "assumed" for c in stated)
     reason = f"{cost}; {assumed} of {len(stated)} assumptions are taken for granted" if assumed else cost
@@ -124,7 +124,7 @@ def _explain_finite(claim: Claim, total: Interval) -> ClaimVerdict:
         return ClaimVerdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
     if math.isinf(total.upper):
         return ClaimVerdict(ClaimOutcome.UNDECIDED, _explain_missing(claim, total), Severity.HIGH)
-    reason = f"it costs at most {format_three_digits(rounded_up(total.upper))} by {total.how}, which is finite"
+    reason = f"it costs at most {format_three_digits(round_up(total.upper))} by {total.how}, which is finite"
     return ClaimVerdict(ClaimOutcome.HOLDS, reason, _grade_left_open(total.upper))
 
 
@@ -137,7 +137,7 @@ def _judge_without_number(claim: Claim, total: Interval) -> ClaimVerdict:
         cost = f"{total.how}, so that nothing limits the loss at any delta below 1"
     else:
         loose = ", which excludes no attack" if total.upper > MOST_EPSILON else ""
-        cost = f"{over} at most {format_three_digits(rounded_up(total.upper))} by {total.how}{loose}"
+        cost = f"{over} at most {format_three_digits(round_up(total.upper))} by {total.how}{loose}"
     return ClaimVerdict(ClaimOutcome.UNDECIDED, f"no epsilon is stated; {cost}", _grade_left_open(total.upper))
 
 
@@ -153,7 +153,7 @@ def _explain_missing(claim: Claim, total: Interval) -> str:
     if math.isinf(total.upper):
         return f"what bounds one release is not published, so that nothing can be computed for {promised}"
     between = f"{promised} lies between at least {format_three_digits(format_lower_bound(total.lower))}"
-    between += f" and at most {format_three_digits(rounded_up(total.upper))} ({total.how})"
+    between += f" and at most {format_three_digits(round_up(total.upper))} ({total.how})"
     if not claim.judged.attained:
         return f"{between}; whether the sensitivity is reached is missing"
     if claim.judged.sampling == "shuffle" or claim.judged.shuffled:

@@ -9,7 +9,6 @@ import typer
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or demo, or quickstart")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
-Hours = Annotated[float, typer.Option(min=0, help="do not start a training that takes longer here")]
 Workers = Annotated[Optional[str], typer.Option(help="auto, or how many processes; 0: none")]  # noqa: UP045
 OnePhase = Annotated[
     Optional[str],  # noqa: UP045

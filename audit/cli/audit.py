@@ -25,7 +25,6 @@ class Asked:
     config: Path
     out: Path | None = None
     workers: str | None = None
-    hours: float = 24  # of a training that may be started
     data: Sequence[str] = ()  # copies of what the config reads elsewhere
     trust: bool = False  # whether what the config names may be run and downloaded
 
@@ -105,9 +104,10 @@ def _run_phases(asked: Asked, config: "Config", names: list[str] | None) -> "Run
             raise typer.Exit
     was_begun = (asked.folder / "phases.json").exists()  # which was allowed then
     if isinstance(config, SimulatedConfig) and not many and not was_begun:
+        from fedaudit.audit.cli.confine import choose_limits
         from fedaudit.audit.cli.preflight import Forecast
 
-        Forecast(config).refuse_endless(asked.hours)
+        Forecast(config).refuse_endless(choose_limits(works=True).seconds)
     folder = RunDir.open(asked.folder) if asked.config.is_dir() else RunDir.create(asked.folder)
     wanted = names or [p.name for p in phases(config.case)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:

@@ -27,33 +27,34 @@ MOST_UNREAD = 10  # messages that are named one by one
 @reader(
     files=["out"],
     target=lambda given: given.get("out") or Path("subject.yaml"),
-    when=lambda given: given.get("inbox") is not None,
+    when=lambda given: given.get("source") is not None,
 )
 def init(
     out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
-    inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
+    source: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--from", help="an inbox: write a subject of it; a CSV file: a schema of it, and a config"),
+    ] = None,
     truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
     model: Model = "",
-    data: Annotated[Optional[Path], typer.Option(help="a CSV file: write a schema of it, and a config")] = None,  # noqa: UP045
 ) -> None:
     """Write a commented config, or with --from the subject of an inbox.
 
-    The config is audit.yaml; the subject is subject.yaml, every line seen or guessed. With --data the config is
-    of that table, and a schema beside it says what its columns are, every guess marked.
+    The config is audit.yaml; the subject is subject.yaml, every line seen or guessed. From a table the config is
+    of it, and a schema beside it says what its columns are, every guess marked.
     """
     from fedaudit.audit.cli.starter import STARTER
     from fedaudit.fl.runtime import durable
 
+    inbox, table = (None, source) if source and source.is_file() else (source, None)
     out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():
-        given = f" --from {inbox}" if inbox else ""
+        given = f" --from {source}" if source else ""
         raise UserError(
             f"{out} is there already", hint=f"name another file: fedaudit init {_name_free(out)}{given}"
         )
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
-    if inbox is not None and data is not None:
-        raise UserError("--from and --data are of two ways to begin", hint="give one of them")
     if inbox is None and (truth is not None or model):
         option = "--model MODEL" if truth is None else "--truth FOLDER"
         raise UserError(
@@ -69,15 +70,15 @@ def init(
         say(f"{out}: correct what is guessed")
         say(name_next("import", inbox, "--subject", out, *(("--truth", truth) if truth else ())))
         return
-    if data is not None:
+    if table is not None:
         from fedaudit.audit.cli.table_starter import write_first_table
 
-        schema = out.with_name(f"{data.stem}.schema.yaml")
+        schema = out.with_name(f"{table.stem}.schema.yaml")
         if schema.exists():
             raise UserError(
                 f"{schema} is there already", hint="name a file in another folder, or remove the schema"
             )
-        texts = write_first_table(data, out, schema)
+        texts = write_first_table(table, out, schema)
         for file, text in zip((schema, out), texts, strict=True):
             durable.write(file, text.encode())
         say(f"{schema}: correct what is guessed")

@@ -22,7 +22,7 @@ class Text:
     lines: list[str]
 
 
-def spending(path: Path, delta: float | None, data: Sequence[str] | None = None, *, trust: bool = False) -> Text:
+def spending(path: Path, data: Sequence[str] | None = None, *, trust: bool = False) -> Text:
     """What a finished run spent, towards each observer, over its rounds.
 
     `data` are copies, NAME=PATH, of what the folder's config reads elsewhere. Raises UserError, for code to which
@@ -37,13 +37,12 @@ def spending(path: Path, delta: float | None, data: Sequence[str] | None = None,
     from fedaudit.fl.recording.recorder import MANIFEST, manifest
 
     releases, config = read(run.ledger), load_config(path, data, trust_plugins=trust)
-    chosen = config.delta if delta is None else delta
     case = open_case(run, config)
     population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
         verified = verify(case, releases, manifest(run.artifacts))
-    bound_releases = bind_status(EvidenceFolder(path), verified, population, chosen)
+    bound_releases = bind_status(EvidenceFolder(path), verified, population, config.delta)
     found = spent(releases, bound_releases)
     if not found:
         return Text(
@@ -56,7 +55,7 @@ def spending(path: Path, delta: float | None, data: Sequence[str] | None = None,
         header=["observer", "unit", "adjacency", "computed by", *(f"after {r:,}" for r in points)],
         rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
         lines=[
-            f"epsilon at delta {number(chosen)}, after so many rounds, with its status",
+            f"epsilon at delta {number(config.delta)}, after so many rounds, with its status",
             *_colluding(found),
             *dict.fromkeys(
                 f"towards {s.observer}, the draw of clients is not credited: {s.last.uncredited}"

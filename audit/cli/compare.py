@@ -2,7 +2,7 @@
 
 Of two runs the last column says whether the intervals of an estimate overlap or lie apart.
 
-Every folder is judged here (audit/cli/gate.py), by one policy where one is given; its audit.json is not believed.
+Every folder is judged here (audit/cli/gate.py), by its own policy; its audit.json is not believed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ MOST_ROWS, WIDEST = 18, 40  # of a screen
 
 
 def compare(
-    folders: Sequence[Path], policy: str = "", data: Sequence[str] | None = None, *, trust: bool = False
+    folders: Sequence[Path], data: Sequence[str] | None = None, *, trust: bool = False
 ) -> tuple[Row, list[Row]]:
     """Header and rows: a column a run and one for intervals; verdicts first, settings that differ last.
 
-    `policy` judges all of them; by default each is judged by its own. `data` names copies of what their configs
-    read elsewhere, as NAME=PATH; `trust` runs code that they name.
+    Each is judged by its own policy. `data` names copies of what their configs read elsewhere, as NAME=PATH;
+    `trust` runs code that they name.
 
     Raises UserError for fewer than two folders and for one that holds no finished run.
     """
@@ -44,7 +44,7 @@ def compare(
             hint="fedaudit compare runs/first runs/second",
         )
     runs = [_open_finished_run(folder) for folder in folders]
-    reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()))
+    reviewer = Reviewer(trust=trust, data=tuple(data or ()))
     results = [judge_folder(run.path, reviewer).result for run in runs]
     rows = _overall(results) + _attacks(results) + _bounds(results)
     rows += _settings([flat(_read_config(run.inside("config.yaml"))) for run in runs])
@@ -67,7 +67,7 @@ def select_differences(header: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]
 def _open_finished_run(folder: Path) -> RunDir:
     run = RunDir.open(folder)
     record = read_phases(run.path)
-    case = str(_read_config(run.inside("config.yaml")).get("case", "simulated"))
+    case = "recorded" if "subject" in _read_config(run.inside("config.yaml")) else "simulated"
     for name in (p.name for p in phases(case) if p.name != "report"):
         if (record.get(name) or {}).get("seconds") is None:
             raise UserError(

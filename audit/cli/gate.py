@@ -38,9 +38,7 @@ class Reviewer:
     """By what a reviewer judges; paths of files, read when a folder is judged."""
 
     policy: str = ""  # a name or a path; empty: the folder's own
-    fail_on: Severity | None = None
-    require: Path | None = None
-    waivers: Path | None = None
+    terms: Path | None = None
     baseline: Path | None = None
     digest: str = ""  # of the content or the record, held apart from the folder
     trust: bool = False
@@ -80,8 +78,8 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     """Raises UserError for the first thing in the folder that is not what such a run leaves."""
     from fedaudit.audit.review.review import review
 
-    needed = reviewer_files.read_requirements(reviewer.require)
-    waivers = reviewer_files.read_waivers(reviewer.waivers)
+    added = reviewer_files.read_terms(reviewer.terms)
+    needed = [(s.name, dict(s.settings)) for s in added.attacks]
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     if is_earlier(folder.path):
@@ -105,9 +103,9 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
         plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
         unmet = tuple(find_unmet([AttackSpec.model_validate(p) for p in plans], made.result.findings, needed))
     today = datetime.now(UTC).date()
-    acceptance = reviewer_files.apply_waivers(waivers, made.result, made.content, today)
+    acceptance = reviewer_files.apply_waivers(added.waivers, made.result, made.content, today)
     terms = Terms(
-        fail_on=reviewer.fail_on,
+        fail_on=Severity(added.fail_on) if added.fail_on else None,
         accepted=acceptance.accepted,
         known=find_known(made.result, before),
         unmet=unmet,

@@ -20,7 +20,6 @@ from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import (
     ConfigFile,
     Data,
-    Hours,
     OnePhase,
     Out,
     Trust,
@@ -57,7 +56,6 @@ def run(
     config: ConfigFile,
     out: Out = None,
     workers: Workers = None,
-    hours: Hours = 24,
     phase: OnePhase = None,
     data: Data = None,
     trust: Trust = False,
@@ -69,7 +67,7 @@ def run(
     """
     from fedaudit.audit.cli.audit import Asked, finish_audit, repeat_phase
 
-    asked = Asked(config, out, workers, hours, data or (), trust)
+    asked = Asked(config, out, workers, data or (), trust)
     if phase is None:
         finish_audit(asked)
     else:
@@ -83,11 +81,20 @@ def plan(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Say what a run will attack, what not, and how long it takes."""
+    """Say what a run will attack, what not, and how long it takes.
+
+    Of an INBOX: what was recorded, what can be audited of it, and what is lacking.
+    """
     from fedaudit.audit.cli.load import load_config
     from fedaudit.audit.cli.plan_lines import write_short, write_whole
     from fedaudit.audit.cli.plans import plan_audit
 
+    if config.is_dir() and not (config / "config.yaml").exists():
+        from fedaudit.audit.importing.summary import summary
+
+        for line in summary(config):
+            say(line)
+        return
     made = plan_audit(load_config(config, data, trust_plugins=trust))
     for line in write_whole(made) if every else write_short(made):
         say(line)
@@ -96,7 +103,7 @@ def plan(
 
 
 # Each adds its commands; `--help` lists them in this order.
-_MODULES = ("bring", "review", "read", "search", "privacy", "tools", "shred", "annex", "guard", "mechanism")
+_MODULES = ("bring", "review", "read", "search", "privacy", "tools", "shred", "guard", "mechanism")
 for _module in _MODULES:
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
 for _group in (dp, tools):

@@ -162,8 +162,8 @@ class Forecast:
             )
 
     @sharing()
-    def refuse_endless(self, hours: float) -> None:
-        """Raise UserError for a run whose training would take longer than so many hours of this machine.
+    def refuse_endless(self, most: float) -> None:
+        """Raise UserError for a run whose training would take longer than so many seconds of this machine.
 
         Counts what `plan` says of training, further runs included, over the cores at hand. A GPU is faster by
         what one batch on a processor does not tell, so nothing is refused there.
@@ -173,11 +173,11 @@ class Forecast:
         with locate_errors(self._config.file), torch.random.fork_rng(devices=[]):
             resolve(self._config)
             seconds = self._training_seconds * (1 + self._count_further_runs()) / cores()
-        if seconds > hours * 3600:
+        if seconds > most:
             raise UserError(
-                f"training would take about {describe_duration(seconds)} here, and at most {hours:g} h are "
-                "allowed",
-                hint=f"`fedaudit plan` says why; --hours {math.ceil(seconds / 3600)} starts it all the same",
+                f"training would take about {describe_duration(seconds)} here, and at most "
+                f"{describe_duration(most)} are allowed",
+                hint=f"`fedaudit plan` says why; FEDAUDIT_SECONDS={math.ceil(seconds)} starts it all the same",
             )
 
     @cached_property

@@ -1,8 +1,7 @@
 """Commands about differential privacy: what a run spent, the noise for a budget, and claims."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,24 +13,12 @@ if TYPE_CHECKING:
     from fedaudit.audit.cli.budget import Text
 
 
-class SamplingScheme(StrEnum):
-    """How clients are drawn."""
-
-    POISSON = "poisson"
-    FIXED = "fixed"
-
-
 @reader(dp)
-def budget(
-    run: RunFolder,
-    delta: Annotated[Optional[float], typer.Option(help="default: the run's")] = None,  # noqa: UP045
-    data: Data = None,
-    trust: Trust = False,
-) -> None:
+def budget(run: RunFolder, data: Data = None, trust: Trust = False) -> None:
     """Show what a run spent, per observer and over its rounds."""
     from fedaudit.audit.cli.budget import spending
 
-    _print(spending(run, delta, data, trust=trust))
+    _print(spending(run, data, trust=trust))
 
 
 @reader(dp)
@@ -40,27 +27,12 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="over how many rounds")] = 100,
     rate: Annotated[float, typer.Option(help="probability that a client takes part")] = 1.0,
-    sampling: Annotated[
-        SamplingScheme, typer.Option(help="how clients are drawn", case_sensitive=False)
-    ] = SamplingScheme.POISSON,
-    clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045
-    sampled: Annotated[Optional[int], typer.Option(help="of them in a round")] = None,  # noqa: UP045
-    contributors: Annotated[int, typer.Option(help="clients that make the noise together")] = 1,
 ) -> None:
     """Compute the least noise that keeps an epsilon, per observer."""
     from fedaudit.audit.accounting.planner import NoiseQuestion
     from fedaudit.audit.cli.budget import plan
 
-    question = NoiseQuestion(
-        epsilon=epsilon,
-        delta=delta,
-        rounds=rounds,
-        rate=rate,
-        how=sampling.value,
-        clients=clients,
-        sampled=sampled,
-        contributors=contributors,
-    )
+    question = NoiseQuestion(epsilon=epsilon, delta=delta, rounds=rounds, rate=rate)
     _print(plan(question))
 
 

@@ -23,9 +23,6 @@ class Schema(StrEnum):
 def explain(
     finding: Annotated[str, typer.Argument(metavar="FINDING", help="its id, as the report and `run` name it")],
     run: Annotated[Optional[Path], typer.Option(help="a run folder; default: the newest in runs/")] = None,  # noqa: UP045
-    policy: Annotated[
-        str, typer.Option(help="your policy: a name, or a .yaml file; default: the run's own")
-    ] = "",
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -34,7 +31,7 @@ def explain(
     from fedaudit.audit.cli.gate import Reviewer, judge_folder
 
     folder = newest(Path("runs")) if run is None else run
-    judged = judge_folder(folder, Reviewer(policy=policy, trust=trust, data=tuple(data or ())))
+    judged = judge_folder(folder, Reviewer(trust=trust, data=tuple(data or ())))
     for line in explain_finding(judged.result, finding, judged.review.content):
         say(line)
 
@@ -79,7 +76,6 @@ def show(
 @reader()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="finished run folders")],
-    policy: Annotated[str, typer.Option(help="your policy for all of them; default: each run's own")] = "",
     data: Data = None,
     trust: Trust = False,
 ) -> None:
@@ -88,7 +84,7 @@ def compare(
     from fedaudit.audit.cli.compare import select_differences
     from fedaudit.audit.cli.show import print_table
 
-    header, rows = side_by_side(runs, policy, data, trust=trust)
+    header, rows = side_by_side(runs, data, trust=trust)
     if not sys.stdout.isatty():
         print_table(header, [header, *rows])
         return

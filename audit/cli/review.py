@@ -21,19 +21,10 @@ if TYPE_CHECKING:
 
     from fedaudit.audit.attestation.seal import Statement
     from fedaudit.audit.cli.gate import Judged
-    from fedaudit.reports.result import AuditResult, Severity
+    from fedaudit.reports.result import AuditResult
 
 
 CLOCKS_DIFFER = timedelta(minutes=5)  # between a signer and a time-stamping authority
-
-
-class FailingSeverity(StrEnum):
-    """Severities that can forbid a deployment."""
-
-    CRITICAL = "critical"
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
 
 
 class Format(StrEnum):
@@ -47,12 +38,7 @@ class Format(StrEnum):
 
 
 Policy = Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")]
-FailOn = Annotated[
-    Optional[FailingSeverity],  # noqa: UP045
-    typer.Option(help="lowest severity that forbids a deployment; default: as the policy says"),
-]
-Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks that must have run")]  # noqa: UP045
-Waivers = Annotated[Optional[Path], typer.Option(help="a file of findings somebody answers for")]  # noqa: UP045
+TermsFile = Annotated[Optional[Path], typer.Option(help="your terms, a file: bar, attacks, waivers")]  # noqa: UP045
 Baseline = Annotated[Optional[Path], typer.Option(help="a run: only what is new or worse counts")]  # noqa: UP045
 
 
@@ -62,10 +48,8 @@ Sign = Annotated[Optional[Path], typer.Option(metavar="KEY", help="sign it: your
 @reader(writes=["sealed"], target=lambda given: given["run"] if given.get("sign") else None)
 def check(
     run: RunFolder,
-    fail_on: FailOn = None,
     policy: Policy = "default",
-    require: Require = None,
-    waivers: Waivers = None,
+    terms: TermsFile = None,
     baseline: Baseline = None,
     format: Annotated[Format, typer.Option(help="of what is printed")] = Format.TEXT,
     sign: Sign = None,
@@ -85,17 +69,8 @@ def check(
 
     key = envelope.private_key(sign) if sign else None
 
-    reviewer = Reviewer(
-        policy=policy,
-        fail_on=severity(fail_on),
-        require=require,
-        waivers=waivers,
-        baseline=baseline,
-        trust=trust,
-        data=tuple(data or ()),
-    )
-    given: dict[str, object] = {"require": require, "waivers": waivers, "baseline": baseline, "sign": sign}
-    given["policy"] = policy != "default"
+    reviewer = Reviewer(policy=policy, terms=terms, baseline=baseline, trust=trust, data=tuple(data or ()))
+    given = {"terms": terms, "baseline": baseline, "sign": sign, "policy": policy != "default"}
     with _telling_earlier(run, None, given):
         judged = judge_folder(run, reviewer)
     if format is Format.TEXT:
@@ -115,9 +90,7 @@ def check(
 def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder; with --seal the file of a model")],
     policy: Policy = "default",
-    fail_on: FailOn = None,
-    require: Require = None,
-    waivers: Waivers = None,
+    terms: TermsFile = None,
     digest: Annotated[str, typer.Option(help="of content or record, that you were given apart from it")] = "",
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
     authority: Annotated[Path | None, typer.Option(help="root certificate of who stamped the seal, PEM")] = None,
@@ -141,29 +114,17 @@ def verify(
     from fedaudit.audit.cli.gate import Reviewer, describe, describe_seal, judge_folder
 
     if seal is not None:
-        unheeded: dict[str, object] = {
-            "policy": policy != "default",
-            "fail-on": fail_on,
-            "require": require,
-            "waivers": waivers,
-        }
+        unheeded: dict[str, object] = {"policy": policy != "default", "terms": terms}
         unheeded |= {"digest": digest, "authority": authority, "replay": replay, "sign": sign}
         _verify_model(run, seal, key, [name for name, value in unheeded.items() if value])
     signer = summary.open_signer(sign)
     statement = _check_seal(run, key)
     stamped = _check_timestamp(run, statement, authority)
     more = [*describe_seal(statement), stamped] if statement else []
-    given = {"digest": digest, "require": require, "waivers": waivers, "replay": replay, "sign": sign}
+    given = {"digest": digest, "terms": terms, "replay": replay, "sign": sign}
     given["policy"] = policy != "default"
     reviewer = Reviewer(
-        policy=policy,
-        fail_on=severity(fail_on),
-        require=require,
-        waivers=waivers,
-        digest=digest,
-        trust=trust,
-        data=tuple(data or ()),
-        render=True,
+        policy=policy, terms=terms, digest=digest, trust=trust, data=tuple(data or ()), render=True
     )
     with _telling_earlier(run, statement, given, more):
         judged = judge_folder(run, reviewer)
@@ -199,13 +160,6 @@ def _seal(judged: "Judged", key: "Ed25519PrivateKey") -> Iterator[str]:
     yield f"signer: SHA-256 {record.signer}"
     yield from (f"{name}: SHA-256 {digest}" for name, digest in record.digests.items())
     yield f"a reviewer who has your public key checks it: fedaudit verify {folder.path} --key KEY.pub.pem"
-
-
-def severity(bar: FailingSeverity | None) -> "Severity | None":
-    """The severity that an option names."""
-    from fedaudit.reports.result import Severity
-
-    return None if bar is None else Severity(bar.value)
 
 
 def exit_code(result: "AuditResult") -> int:

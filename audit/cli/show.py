@@ -1,4 +1,4 @@
-"""What the command line prints: tables, progress, and the doctor's findings."""
+"""What the command line prints: tables and progress."""
 
 import math
 import sys
@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,14 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from fedaudit.audit.case.environment import versions
 from fedaudit.audit.cli.app import say
 from fedaudit.audit.cli.time_left import TimeLeft
-from fedaudit.audit.settings import catalog
-from fedaudit.fl.data.dataset import read_data
-from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores
-from fedaudit.fl.runtime.plugin import configure
 from fedaudit.reports.format import duration
 from fedaudit.reports.visible import visible_line
 
@@ -167,30 +160,3 @@ class Lines:
             left = _describe_left(self.paces[phase].estimate(total))
             ahead = f", {left}" if left else ""
             self.write(f"{phase}: {f'{present}, ' if present else ''}{done:,} of {total:,}{ahead}")
-
-
-def doctor() -> list[list[str]]:
-    """Rows of what is installed, what the work would run on, and which data can be read."""
-    import torch
-
-    rows = [[name, found] for name, found in versions().items()]
-    device = "cpu"
-    if torch.cuda.is_available():
-        device = f"cuda, {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    rows += [["device", device], ["cores", str(cores())]]
-    for name in catalog.names("datasets"):
-        rows.append([f"dataset {name}", _dataset(name)])
-    rows += [[f"config {p.stem}", str(p)] for p in sorted(Path("configs").glob("*.yaml"))]
-    return rows
-
-
-def _dataset(name: str) -> str:
-    try:
-        data = read_data(configure(catalog.load("datasets", name), {}, name))
-    except UserError as error:
-        return f"not ready: {error.sentence}"
-    except Exception as error:  # noqa: BLE001
-        return f"failed: {type(error).__name__}: {error}"
-    shape = " x ".join(map(str, data.shape))
-    given = f"{len(data.classes)} classes" if data.classes else data.task.words
-    return f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {given}"

@@ -9,13 +9,11 @@ from fedaudit.audit.cli.app import reader, say, tools
 
 
 @reader(tools, writes=["run"])
-def shred(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
-    yes: Annotated[bool, typer.Option("--yes", help="do it; without, it is only said")] = False,
-) -> None:
+def shred(run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]) -> None:
     """Remove people's data from a run; the audit stays.
 
-    Examples, messages and what attacks drew are removed; audit.json, reports and digests stay.
+    Examples, messages and what attacks drew are removed; audit.json, reports and digests stay. It asks before; a
+    script says `yes | fedaudit tools shred RUN`.
     """
     from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
     from fedaudit.fl.runtime import durable
@@ -25,8 +23,8 @@ def shred(
     files = sorted(list_files_of_people(folder.path))
     size = sum(path.stat().st_size for path in files)
     say(f"{plural(len(files), 'file')} of people's data, {size / 1e6:,.1f} MB, in {run}")
-    if not yes:
-        say(f"nothing was removed; to remove them for good: fedaudit tools shred {run} --yes")
+    if not typer.confirm("Remove them for good?"):
+        say("nothing was removed")
         return
     with folder.lock():
         for path in files:

@@ -20,7 +20,7 @@ method: {name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}   
 #   - {name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.1}
 
 attacks: auto                                      # every attack that applies, as far as the budget goes
-budget: {minutes: 3}                               # of one core
+budget: 3                               # minutes of one core
 
 # variants: auto                                   # protections against what is demonstrated, compared
 """

@@ -1,4 +1,4 @@
-"""What `fedaudit init --data FILE` writes: a first schema of a table, each guess marked, and a config."""
+"""What `fedaudit init --from FILE` writes: a first schema of a table, each guess marked, and a config."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ method: {{name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}} 
 record: {{rounds: all}}                              # what attacks may read
 
 attacks: auto                                      # every attack that applies, as far as the budget goes
-budget: {{minutes: 3}}                               # of one core
+budget: 3                                           # minutes of one core
 """
 
 

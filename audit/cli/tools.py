@@ -1,13 +1,13 @@
-"""Tools: what can be named in a config, what is installed, and recorders for federations elsewhere."""
+"""Tools: what can be named in a config, and recorders for federations elsewhere."""
 
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from fedaudit.audit.cli.app import command, reader, say, tools
+from fedaudit.audit.cli.app import command, say, tools
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -49,23 +49,6 @@ def list_(
     from fedaudit.audit.cli.cards import cards_of, show
 
     show(*cards_of(what, list(PluginKind)))
-
-
-@reader(tools, when=lambda given: given.get("inbox") is not None)
-def doctor(
-    inbox: Annotated[Optional[Path], typer.Argument(metavar="INBOX", help="a recorded inbox")] = None,  # noqa: UP045
-) -> None:
-    """Say what is installed, or what can be audited of an inbox."""
-    if inbox is not None:
-        from fedaudit.audit.importing.summary import summary
-
-        for line in summary(inbox):
-            say(line)
-        return
-    from fedaudit.audit.cli.show import doctor as examine
-    from fedaudit.audit.cli.show import print_table
-
-    print_table(["what", "found"], examine())
 
 
 @partial(command, tools)

@@ -80,11 +80,6 @@ class PlayedClients:
         return sum(self.sizes) // max(1, len(self))
 
     @property
-    def median_size(self) -> int:
-        """How many examples the usual one has."""
-        return int(np.median(self.sizes)) if len(self) else 0
-
-    @property
     def mean_classes(self) -> int:
         """Of how many classes one has examples on average."""
         return sum(map(len, self.classes)) // max(1, len(self))

@@ -6,7 +6,9 @@ anew on up to IMAGES of its own images, TOGETHER at a time, for EPOCHS epochs, w
 without: from the recorded global model, by the method's own client code, and through the same protections. Labels
 are wrong, at random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
 arXiv:2404.17399). The smallest model memorises so few, and the direction of an update, or of a sum of many, still
-tells of each. Noise that hides members from the attack in a real upload hides them here as well.
+tells of each. Where a loss depends on who else is in a batch, as Cox's does, all of them are learnt together: two
+alone are taught nothing but their order. Noise that hides members from the attack in a real upload hides them
+here as well.
 
 Plants of other kinds say what an attack can find where it misses this one, or what this one hides (models that
 learnt wrong labels are told by their confidence alone; the direction of so long a training tells little):
@@ -104,9 +106,10 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
         people = _count_people(len(every))
         for client in every:
             model, own = newest[client], lab.owned[client]
+            together = TOGETHER if lab.holdings.data.task.separable else people
             plants = [
                 MemorisedRows("", np.sort(chosen), EPOCHS, len(chosen))
-                for chosen in _pair(_choose(own, people, rng), rng)
+                for chosen in _split(_choose(own, people, rng), together, rng)
             ]
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
@@ -183,9 +186,9 @@ def _visit(lab: Lab, recorded: Sequence[Artifact], job: _Training) -> Visit:
     return Visit(alone, job.model, _find_start(recorded, job.model))
 
 
-def _pair(chosen: Index, rng: np.random.Generator) -> list[Index]:
-    """These people in an order of chance, a few at a time."""
-    return np.array_split(rng.permutation(chosen), -(-len(chosen) // TOGETHER))
+def _split(chosen: Index, together: int, rng: np.random.Generator) -> list[Index]:
+    """These people in an order of chance, so many at a time."""
+    return np.array_split(rng.permutation(chosen), -(-len(chosen) // together))
 
 
 def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[MemorisedRows]:

@@ -216,7 +216,7 @@ class Search:
     def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
         """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
         screened = self._audit.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
-        changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
+        changes: dict[str, Any] = {"noise_audit": False, "report": {"formats": ["json"]}}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
         wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
         folder = self._run.inside(f"tried/{variant.name}")

@@ -59,7 +59,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             made = run_matrix(config.matrix, plan, partial(simulate, "matrix"))
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
-            find = partial(find_round, case, config.matrix.round)
+            find = partial(find_round, case)
             made = replay_round(find, case.clients, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):

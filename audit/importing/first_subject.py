@@ -112,7 +112,7 @@ def _name_network(model: str) -> str:
 
 def _write_prototypes(found: Survey) -> Iterator[str]:
     """Open kinds of classes that are called prototypes or means and have a row of features for each label."""
-    rows = dict[str, dict[str, str]]()
+    rows = dict[str, list[str]]()
     for line in found.sent:
         for name in line["kinds"]:
             if PROTOTYPES.search(name) and name not in rows:
@@ -121,10 +121,10 @@ def _write_prototypes(found: Survey) -> Iterator[str]:
                 features = [n for n, (kind, shape) in own.items() if kind[0] in "FB" and len(shape) == 2]
                 labels = [n for n, (kind, shape) in own.items() if kind[0] in "IU" and len(shape) == 1]
                 if len(features) == 1 and len(labels) < 2:
-                    rows[name] = {"features": features[0], **({"labels": labels[0]} if labels else {})}
+                    rows[name] = [*features, *labels]
     if rows:
         yield "prototypes:  # guessed by their names and shapes: a row of features for each class"
-        yield from (f"  - {json.dumps({'kind': name, **arrays})}" for name, arrays in rows.items())
+        yield from (f"  {name}: {json.dumps(arrays)}" for name, arrays in rows.items())
 
 
 def _list_adapters(found: Survey) -> list[str]:

@@ -26,7 +26,6 @@ from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.door import MOST_ARRAYS, Door, find_unfit, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.importing.message_file import BYTES, RECIPE, header, locate, parse_header
-from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import (
@@ -80,7 +79,7 @@ def take_in(
     limits: InboxLimits | None = None,
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
-    prototypes: Sequence[PrototypeArrays] = (),
+    prototypes: Mapping[str, Sequence[str]] | None = None,
     tied: Mapping[str, str] | None = None,
     stated: Mapping[str, int] | None = None,
     noised: Collection[Kind] = (),
@@ -94,7 +93,7 @@ def take_in(
         limits: What it may hold at most.
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
-        prototypes: Open kinds that are stated to be prototypes, with their arrays.
+        prototypes: Open kinds that are stated to be prototypes -> their arrays.
         tied: Array of the network -> the one of which it is another name, so that one of the two may be sent.
         stated: Sizes by the letters that shapes of kinds have (fl/kinds.py), such as C, the number of classes.
         noised: Kinds whose numbers are said to be noised.
@@ -103,7 +102,7 @@ def take_in(
     Raises UserError for the first thing that is not what a recorder leaves.
     """
     limits, taken = limits or InboxLimits(), Taken()
-    layout = Layout(network or {}, prototypes=prototypes, tied=tied or {})
+    layout = Layout(network or {}, prototypes=prototypes or {}, tied=tied or {})
     odd = _judge(inbox, limits, layout, stated or {}, noised)  # every line, before anything is written
     total = sum("message" in line or "unread" in line for line in lines(inbox))
     log, traffic, besides, told, first = None, _Counted(), _Counted(), False, ""
@@ -158,7 +157,7 @@ def take_in(
     if log is None or not taken.messages:
         raise UserError(
             f"{inbox} holds no message" + (f" that can be read: {first}" if first else ""),
-            hint="record at least one round; `fedaudit tools doctor INBOX`",
+            hint="record at least one round; `fedaudit plan INBOX`",
         )
     for line in besides.lines() if told else traffic.lines():
         log.add(line)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fedaudit.audit.importing.message_file import Header
-from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Role
 from fedaudit.fl.kinds import MODEL, UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -53,7 +52,8 @@ class Layout:
     shared: dict[str, bool] = field(default_factory=dict)  # array of the first shared model -> is of integers
     integers: set[str] = field(default_factory=set)  # arrays that are integers
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
-    prototypes: Sequence[PrototypeArrays] = ()  # open kinds that are stated to be prototypes
+    # open kind that is stated to be prototypes -> its arrays with features, labels and counts, if there are any
+    prototypes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tied: Mapping[str, str] = field(default_factory=dict)  # array -> the one of which it is another name
 
     def learn_types(self, sent: Iterable[tuple[str, Header]]) -> None:
@@ -108,7 +108,7 @@ class Layout:
 
     def name_kind(self, kind: str, sender: str) -> str:
         """The kind that an open one is read as, where its operator stated what its arrays are."""
-        if kind not in {p.kind for p in self.prototypes}:
+        if kind not in self.prototypes:
             return kind
         own = Kind.GLOBAL_PROTOTYPES if sender == Role.SERVER else Kind.LOCAL_PROTOTYPES
         return own.value
@@ -119,21 +119,21 @@ class Layout:
         Raises UserError where a stated array is not there, or its rows are not those of the others.
         """
         settled = dict(arrays)
-        for stated in self.prototypes:
-            kind = stated.kind
+        for kind, names in self.prototypes.items():
+            of_features, of_labels, of_counts = (*names, "", "")[:3]
             own = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{kind}/")}
             if not own:
                 continue
-            rows = _take(message, kind, own, stated.features, 2)
-            labels = np.arange(len(rows)) if not stated.labels else _take(message, kind, own, stated.labels, 1)
-            counts = _take(message, kind, own, stated.counts, 1) if stated.counts else None
+            rows = _take(message, kind, own, of_features, 2)
+            labels = np.arange(len(rows)) if not of_labels else _take(message, kind, own, of_labels, 1)
+            counts = _take(message, kind, own, of_counts, 1) if of_counts else None
             if any(v is not None and len(v) != len(rows) for v in (labels, counts)):
                 raise UserError(
                     f"{message}: {kind} has {len(rows)} rows of features and another number of labels or counts",
                     hint="each row is of one class",
                     key="subject.prototypes",
                 )
-            for name in {stated.features, stated.labels, stated.counts} - {""}:
+            for name in {of_features, of_labels, of_counts} - {""}:
                 del settled[f"{kind}/{name}"]
             read_as = self.name_kind(kind, sender)
             settled |= {f"{read_as}/classes": labels.astype(np.int64), f"{read_as}/features": rows}

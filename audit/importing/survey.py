@@ -1,4 +1,4 @@
-"""What an inbox shows by itself: what `doctor` prints, `init` writes down as seen and an import finds again."""
+"""What an inbox shows by itself: what `plan` prints, `init` writes down as seen and an import finds again."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 
 from fedaudit.audit.accounting.below import tell_apart
-from fedaudit.audit.accounting.budget import rounded_down
+from fedaudit.audit.accounting.budget import round_down
 from fedaudit.audit.accounting.noise_records import find_claim, record_kind
 from fedaudit.audit.noise_audit.noise_repeats import list_searches, measure_distances
 from fedaudit.audit.noise_audit.noise_samples import (
@@ -338,5 +338,5 @@ def bound_below(
         return None
     claim = find_claim([replace(r, noise_std=r.noise_std * more) for r in own], delta)
     if not any(term.sampled for term in claim.counts):
-        return rounded_down(claim.epsilon)
-    return rounded_down(tell_apart(claim.counts, delta, claim.epsilon)) or None
+        return round_down(claim.epsilon)
+    return round_down(tell_apart(claim.counts, delta, claim.epsilon)) or None

@@ -12,8 +12,11 @@ from pydantic import ValidationError
 
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.fl.runtime.errors import describe_failure
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.records import quote
 from fedaudit.fl.runtime.settings import describe_record
 from fedaudit.fl.runtime.side_by_side import DeadPart
 from fedaudit.fl.threats.threat import Position, ThreatModel
@@ -68,7 +71,9 @@ class Check(Plugin):
             found: object = self.inspect(federation, lab)
             for one in found if isinstance(found, Iterable) else (found,):
                 if not isinstance(one, Seen):
-                    raise TypeError(f"inspect() must yield findings, or sentences, got {one!r:.80}")
+                    raise TypeError(f"inspect() must yield findings, or sentences, got {quote(one)}")
+                if isinstance(one, Finding):
+                    _require_sent(one, federation)
                 seen.append(one)
         except DeadPart:
             raise
@@ -90,6 +95,18 @@ class Check(Plugin):
             summary="What it saw before stands; what it would have seen is not known.",
             reason=f"{describe_failure(error, said)}.",
         )
+
+
+def _require_sent(found: Finding, federation: ObservedFederation) -> None:
+    """Raise UserError for a finding about kinds that nobody sends: what was not there leaked nothing."""
+    if not found.artifacts:
+        return
+    sent = {str(kind) for channel in Channel for kind in getattr(federation.card, channel.value)}
+    if {*found.artifacts} <= sent:
+        return
+    sent |= {kind for line in manifest(federation.artifacts) for kind in line.get("kinds", ())}
+    if never := [kind for kind in found.artifacts if kind not in sent]:
+        raise UserError(f"its finding {found.id!r} is about {', '.join(never)}, which nobody sent")
 
 
 def _name_reader(found: Finding) -> Finding:

@@ -228,12 +228,3 @@ def images(data: Data, index: NDArray[np.int64]) -> Examples:
     taken: Arrays = data.train.take(index)
     are_groups = data.task.has_classes or data.is_text  # of a text what is wanted is itself
     return Examples(x=taken.x, y=data.group(taken), labels=None if are_groups else taken.y)
-
-
-def shift_images(images: Examples) -> Examples:
-    """Auxiliary data of another distribution: mirrored, one pixel lower, darker and flatter.
-
-    Deterministic, so that the only difference to the same-distribution attacker is the shift.
-    """
-    x = np.roll(images.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
-    return Examples(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y, labels=images.labels)

@@ -22,7 +22,7 @@ from fedaudit.audit.observer.hijacker import find_hijacker
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
-from fedaudit.audit.observer.truth import images, shift_images
+from fedaudit.audit.observer.truth import images
 from fedaudit.audit.plays.client import player
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Data
@@ -173,8 +173,7 @@ def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | N
     """
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
-        own: Examples = images(case.data, case.examples.auxiliary)
-        auxiliary = shift_images(own) if case.examples.auxiliary_kind == "shifted" else own
+        auxiliary = images(case.data, case.examples.auxiliary)
     make = case.network.make if "architecture" in knows else None
     training = {}
     for f in dataclasses.fields(case.training) if case.training else ():

@@ -47,6 +47,7 @@ from fedaudit.reports.result import Figure, Finding, NoiseAuditRecord
 
 Progress = Callable[[str, int, int], None]
 ADDED, PLAYED, OF = 10, 80, 100  # of the work of this phase, roughly
+ALPHA = 0.01  # of all tests of the noise together
 
 
 @keep()
@@ -59,8 +60,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     for name, found in compute_accounts(releases, config.accountants, config.delta, verified).items():
         run.write_json(run.evidence / name, found)
     progress("account", ADDED, OF)
-    is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
-    is_ours, alpha = not config.list_code(), 1 - config.noise_audit.confidence
+    is_played = config.noise_audit and any(r.noise_multiplier for r in releases)
+    is_ours, alpha = not config.list_code(), ALPHA
     say = partial(_report_pairs, progress)
     play = partial(audit_bounds, case, releases, progress=say) if isinstance(case, SimulatedCase) else None
     checks = check_bounds(play, releases, is_ours=is_ours) if is_played else []

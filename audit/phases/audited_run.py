@@ -129,7 +129,7 @@ class AuditedRun:
     def _judge_attack(self, file: Mapping[str, Any], policy: GradingPolicy, answered: Answered) -> Finding:
         label, aim = file["name"], Aim(file["card"]["aim"])
         name = next((spec.name for spec in self.choice.specs if spec.label == label), label)
-        finding = describe_attack(file, answered.shown.get(name_finding(file)), self.config.prior)
+        finding = describe_attack(file, answered.shown.get(name_finding(file)))
         finding = qualify_finding(policy.rate(finding), self.imported)
         finding.taxonomy = taxa(sort_of(name, aim))
         return finding

@@ -323,7 +323,7 @@ def state_inbox(
         told: Any = read_yaml(subject or written)
     validate(RecordedSubject, told, subject or SUBJECT)
     # options are tried unless told otherwise: that takes messages, and no client
-    stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
+    stated = {"variants": "auto"} | dict(settings) | {"subject": told}
     config = validate(Config, stated, where or subject or SUBJECT).set_origin(Origin(trust=trust))
     return config.bring_code([sources.beside]), text
 

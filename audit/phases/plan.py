@@ -40,11 +40,11 @@ PHASES = (
     Phase("attack", ("attacks", "checks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "noise_audit")),
     Phase("matrix", ("matrix", "absence"), "experiments.matrix"),  # its cells are runs with phases of their own
-    Phase("score", ("policy", "prior", "title", "system", "claims", "variants")),
+    Phase("score", ("policy", "title", "system", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )
 FIXED = PHASES[0].keys  # what a run folder can never change
-IMPORT = Phase("import", ("seed", "case", "subject", "protections"), "phases.import_")
+IMPORT = Phase("import", ("seed", "subject", "protections"), "phases.import_")
 _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name != "simulate"))
 
 
@@ -59,7 +59,7 @@ def phase(name: str) -> Phase:
 
 def find_needed(name: str, resolved: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the phases whose output a phase reads."""
-    return chain.reads(name, "import" if resolved.get("case") == "recorded" else "simulate")
+    return chain.reads(name, "import" if "subject" in resolved else "simulate")
 
 
 def is_current(record: Mapping[str, Any], resolved: Mapping[str, Any], what: Phase) -> bool:
@@ -78,7 +78,7 @@ def is_complete(folder: Path, resolved: Mapping[str, Any], terms: Mapping[str, d
 
 def is_audited_run(folder: Path, resolved: Mapping[str, Any]) -> bool:
     """Whether the folder holds an audit of what these settings simulate, attack and account for."""
-    record, wanted = read_phases(folder), phases(resolved.get("case", ""))
+    record, wanted = read_phases(folder), phases("recorded" if "subject" in resolved else "simulated")
     if any((record.get(p.name) or {}).get("seconds") is None for p in wanted if p.name != "report"):
         return False
     return all(

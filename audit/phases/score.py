@@ -14,8 +14,6 @@ from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.phases.audited_run import AuditedRun, describe_run
 from fedaudit.audit.phases.evidence import read_policy, read_result
 from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.planning.questions import read_attackers
-from fedaudit.audit.robustness.rule_questions import answer_rule_questions
 from fedaudit.audit.settings.config import Config, RecordedConfig
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.findings import (
@@ -88,10 +86,7 @@ class Scoring:
         answered = left.ask(policy, facts)
         attacks = left.list_attacks(policy, answered)
         figures = left.plot(attacks)
-        attackers = read_attackers(config)
-        rule_questions = answer_rule_questions(
-            attackers.list_questions(policy.demands), evidence.matrix, evidence.absence, facts, attackers.aims
-        )
+        rule_questions = left.ask_of_rules(policy, facts)
         findings = [*attacks, *facts]
         join_leaks(findings)
         findings = worst_first(findings)

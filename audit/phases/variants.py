@@ -73,14 +73,14 @@ class Variants:
 
     def _fit_budget(self, variants: Iterable[Variant]) -> Iterator[Variant]:
         """The first few whose attacks fit the budget together, by the estimates on their cards."""
-        left, taken = self._config.budget.minutes * 60, 0
+        left, taken = self._config.budget * 60, 0
         most = MOST if isinstance(self._config, SimulatedConfig) else MOST_COPIES
         for variant in variants:
             changes = {"protections": variant.model_dump()["protections"], "variants": []}
             changed = overridden(self._config, changes, where=f"variant {variant.name}")
             case = open_case(self._run, changed)
             is_auto = changed.attacks is None
-            specs = None if is_auto else choose_anew(choose(changed, case), changed.budget.minutes)
+            specs = None if is_auto else choose_anew(choose(changed, case), changed.budget)
             needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
             if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
                 left, taken = left - needed, taken + 1
@@ -100,7 +100,7 @@ class Variants:
         if changed.attacks is None and variant.attacks is None:  # what it sends decides
             return changed
         choice = choose(changed, open_case(self._run, changed))
-        specs = choose_anew(choice, changed.budget.minutes, variant.attacks)
+        specs = choose_anew(choice, changed.budget, variant.attacks)
         return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
 
     def locate(self, variant: Variant) -> RunDir:

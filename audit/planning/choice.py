@@ -102,7 +102,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
         cost = {name: estimate_seconds(card.effort, sizes) for name, card in known.items()}
         specs, left = config.attacks, dict[str, str]()
         if specs is None:
-            specs, left = _choose_fitting(scene, traffic.title, known, cost, config.budget.minutes)
+            specs, left = _choose_fitting(scene, traffic.title, known, cost, config.budget)
         cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
         for i, card in enumerate(cards.values()):
             if card.control:

@@ -223,16 +223,12 @@ class _Rehearsed(Workers):
             world.draws[*where, number] = draws.read_ends()
             world.during[*where, number] = list(islice(world.events, before, None))
         self._last[kind, client] = world.replies[*where, number] = reply
-        return _copy_reply(reply)
+        # whoever gets it may change it in place
+        message = {kind: copy_payload(payload) for kind, payload in reply.message.items()}
+        return replace(reply, message=message, memory=copy.deepcopy(reply.memory), stats=dict(reply.stats))
 
     def close(self) -> None:
         self._inner.close()
-
-
-def _copy_reply(reply: Reply) -> Reply:
-    """A reply that whoever gets it may change in place."""
-    message = {kind: copy_payload(payload) for kind, payload in reply.message.items()}
-    return replace(reply, message=message, memory=copy.deepcopy(reply.memory), stats=dict(reply.stats))
 
 
 # What is put in ------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.tap import AddNoise, Message, MessageTap, Payload
+from fedaudit.fl.wire.noising import norm
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-6  # tolerances of a distance: of what is declared, and of the noise's deviation
 CALCULATED = ("gaussian", "laplace", "discrete_laplace")  # noise whose sensitivity is a norm
@@ -348,7 +349,8 @@ class Listener(MessageTap):
         self._compare_values(key, {k: v for k, v in first.items() if k not in moving}, second)
         if line.sender.endswith("/*"):
             self.moves[line.round] = {k: second[k] - v for k, v in moving.items()}
-        distance = _measure_distance(moving, second, 2 if line.mechanism == "gaussian" else 1)
+        moved = {k: second[k].double() - v.double() for k, v in moving.items()}
+        distance = norm(moved, 2 if line.mechanism == "gaussian" else 1)
         declared = (line.sensitivity or 0.0) * self.factor(line)
         excess = distance - declared * (1 + RELATIVE) - self._bound_rounding(moving, second, line)
         ratio = distance / declared if declared else float("inf") if excess > 0 else 0.0
@@ -392,12 +394,6 @@ class Listener(MessageTap):
             rounding = 2 * line.resolution + 4 * SPACING * size + ABSOLUTE * line.noise_std
             if float((moved - expected).abs().max()) > rounding:
                 self._note_difference(first.key, f"the noise on {name} depends on the data", stop=True)
-
-
-def _measure_distance(first: Payload, second: Payload, order: int) -> float:
-    """The norm of that order of the difference of all arrays as one vector."""
-    total = sum(float((second[k].double() - v.double()).abs().pow(order).sum()) for k, v in first.items())
-    return float(total ** (1 / order))
 
 
 def copy_payload(payload: Payload) -> Payload:

@@ -148,7 +148,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     evidence, of_cells = EvidenceFolder(run.path, config.checks), [f"{name}.json" for name in cells]
     yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, sent)
     releases = ledger.read(run.ledger)
-    yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)
+    yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit)
     verified = verify(case, releases, lines)
     for name, made in compute_accounts(releases, config.accountants, config.delta, verified).items():
         if found := difference(run.read_json(run.evidence / name), made):

@@ -38,12 +38,11 @@ class DropoutRun:
     seed: int
     p: float = 1.0
     s: int = 1
-    reply_loss: float = 0.0
     holders: tuple[int, ...] = ()
 
     @property
     def folder(self) -> str:
-        case = "leaving" if self.holders else f"p{self.p:g}-s{self.s}-lost{self.reply_loss:g}"
+        case = "leaving" if self.holders else f"p{self.p:g}-s{self.s}"
         return f"{self.method}/{case}/seed-{self.seed}"
 
 
@@ -59,7 +58,6 @@ def list_cases(absence: DropoutSettings) -> dict[str, list[tuple[float, dict[str
     return {
         "answering": [(p, {"p": p}) for p in sorted({*absence.answering, 1.0})],
         "persistence": [(float(s), {"p": P_OF_PERSISTENCE, "s": s}) for s in sorted(set(absence.persistence))],
-        "lost": [(q, {"reply_loss": q}) for q in sorted({0.0, *absence.lost})] if absence.lost else [],
     }
 
 
@@ -88,7 +86,6 @@ def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[
         "seed": place.seed,
         "federation.availability": availability,
         "federation.empty_round": "skip",
-        "federation.reply_loss": place.reply_loss,
         "attacks": [],
         "variants": [],
         "claims": [],
@@ -170,9 +167,7 @@ def measure_dropout(
         result.beside += [
             _compare(method, axis, x, measured, complete, measure_seeds(REFERENCE, changes))
             for x, changes in cases
-            if changes not in ({"p": 1.0}, {"reply_loss": 0.0})
-            and complete
-            and (measured := measure_seeds(method, changes))
+            if changes != {"p": 1.0} and complete and (measured := measure_seeds(method, changes))
         ]
     leaving = absence.leaving
     for method in methods:

@@ -97,11 +97,7 @@ def _list_rounds(rounds: Sequence[int | None]) -> str:
 
 
 def _describe_axis(b: Beside) -> str:
-    return {
-        "answering": f"p = {b.x:g}",
-        "persistence": f"s = {b.x:g}",
-        "lost": f"{100 * b.x:g} % of replies lost",
-    }[b.axis]
+    return {"answering": f"p = {b.x:g}", "persistence": f"s = {b.x:g}"}[b.axis]
 
 
 def _say_lost(d: Difference) -> str:

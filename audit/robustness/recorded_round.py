@@ -239,13 +239,13 @@ def refuse_training(adversary: Adversary) -> None:
             )
 
 
-def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
-    """The wanted round, or the last of those in which most clients were heard.
+def find_round(case: RecordedCase) -> RecordedRound:
+    """The last of those rounds in which most clients were heard.
 
     Raises UserError where no round can be replayed: clients sent no models, sums hide them, or too few came.
     What a server would have rejected, such as a count below 0, is left out.
     """
-    number, lines = _choose_round(case.artifacts, wanted)
+    number, lines = _choose_round(case.artifacts)
     messages = _read_uploads(case.artifacts, number, {x["message"] for x in lines})
     models = _read_models(case.artifacts, (number - 1, number))
     start, first = models.get(number, {}), next(iter(messages.values()))
@@ -274,7 +274,7 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
     )
 
 
-def _choose_round(artifacts: Path, wanted: int | None) -> tuple[int, list[Mapping[str, Any]]]:
+def _choose_round(artifacts: Path) -> tuple[int, list[Mapping[str, Any]]]:
     """The number of the round and the manifest's lines of its uploads, one a sender."""
     lines = [x for x in manifest(artifacts) if "message" in x and x["channel"] == Channel.UPLINK]
     replayable = [x for x in lines if {*REPLAYABLE} & {*x["kinds"]}]
@@ -290,12 +290,11 @@ def _choose_round(artifacts: Path, wanted: int | None) -> tuple[int, list[Mappin
     for line in replayable:
         heard.setdefault(line["round"], {})[line["sender"]] = line
     most = max(len(senders) for senders in heard.values())
-    chosen = max(t for t, senders in heard.items() if len(senders) == most) if wanted is None else wanted
-    if len(heard.get(chosen, ())) < 2:
-        had = "one upload was" if heard.get(chosen) else "no upload was"
+    chosen = max(t for t, senders in heard.items() if len(senders) == most)
+    if most < 2:
         raise UserError(
-            f"Of round {chosen} {had} recorded: an attacker has nobody to hide among, and a rule nothing to "
-            "choose from."
+            f"Of round {chosen} one upload was recorded: an attacker has nobody to hide among, and a rule "
+            "nothing to choose from."
         )
     return chosen, [*heard[chosen].values()]
 

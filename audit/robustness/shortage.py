@@ -65,8 +65,8 @@ class Shortage:
             if federation.failures.any:
                 faults = RandomFaults(federation.failures, streams, t)
                 answering = [k for k in answering if turn(k, federation.failures, faults).heard]
-            if federation.reply_loss:
-                lost = streams.numpy("reply_loss", t).random(len(answering)) < federation.reply_loss
+            if federation.failures.reply_loss:
+                lost = streams.numpy("reply_loss", t).random(len(answering)) < federation.failures.reply_loss
                 answering = [k for k, is_lost in zip(answering, lost, strict=True) if not is_lost]
             heard.append(len(answering))
         return heard

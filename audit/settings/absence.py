@@ -40,9 +40,6 @@ class DropoutSettings(Group):
     persistence: tuple[AT_LEAST_ONCE, ...] = Field(
         default=(), max_length=20, description="s: rounds for which who answers stays the same, at p = 0.5"
     )
-    lost: tuple[Annotated[Number, Field(gt=0, lt=1)], ...] = Field(
-        default=(), max_length=20, description="share of the trained replies that never arrive, at p = 1"
-    )
     seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(7, 8, 9), min_length=1, max_length=100, description="one run of each for each"
     )

@@ -170,7 +170,7 @@ def _entry(name: str, cls: type[Any]) -> Entry:
 def _more(card: Any, cls: type[Any]) -> dict[str, str]:
     """What a method sends and receives, and how its clients train on an accelerator.
 
-    Of an attack from where it works, with what, and what it needs.
+    Of an attack from where it works, with what, what it needs, and how it works on an accelerator.
     """
     if hasattr(card, "uplink"):
         from fedaudit.fl.method import is_stackable  # which loads torch
@@ -185,5 +185,7 @@ def _more(card: Any, cls: type[Any]) -> dict[str, str]:
         position = adversary + (f"; knows {knows}" if knows else "")
         if hasattr(card, "does"):
             return {"adversary": position, "does": card.does, "forges": ", ".join(card.kinds)}
-        return {"adversary": position, "needs": ", ".join(card.requires or card.also_reads)}
+        works = "searches side by side" if "invert_all" in vars(cls) else "one piece after the other"
+        needs = ", ".join(card.requires or card.also_reads)
+        return {"adversary": position, "needs": needs, "on an accelerator": works}
     return {}

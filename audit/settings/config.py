@@ -7,7 +7,7 @@ against the plugin's own Config by audit/settings/resolve.py; names are checked 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     Field,
@@ -23,7 +23,7 @@ from pydantic import (
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.consent import require_code, require_download
-from fedaudit.audit.settings.controls import NoiseAuditSettings, Replay, TimeBudget
+from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import Matrix
@@ -45,7 +45,7 @@ from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.fl.runtime import foreign
-from fedaudit.fl.runtime.errors import UserError, suggest_name
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import DATA
 from fedaudit.fl.runtime.yaml import read_yaml
 
@@ -56,7 +56,7 @@ BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that
 
 
 class Config(Group):
-    """A whole audit: of a SimulatedConfig or of a RecordedConfig, as `case` says; here is what both have."""
+    """A whole audit: of a SimulatedConfig or of a RecordedConfig, which has a `subject`; what both have."""
 
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     system: SystemSettings = Field(
@@ -75,7 +75,12 @@ class Config(Group):
     attacks: Annotated[tuple[AttackSpec, ...], Field(max_length=500)] | None = Field(
         default=None, description="a list of plugins; auto: every attack that applies, within the budget"
     )
-    budget: TimeBudget = Field(default=TimeBudget(), description="what `attacks: auto` may take")
+    budget: Number = Field(
+        default=10.0,
+        ge=0,
+        le=100_000,
+        description="minutes of one core that `attacks: auto` may take, by the estimates on the attacks' cards",
+    )
     checks: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="your own, beside ours")
     variants: Annotated[tuple[Variant, ...], Field(max_length=50)] | None = Field(
         default=(),
@@ -92,20 +97,18 @@ class Config(Group):
         default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
     )
     delta: Number = Field(default=1e-5, ge=0, lt=1, description="of every (epsilon, delta) bound, below 1")
-    noise_audit: NoiseAuditSettings = Field(
-        default=NoiseAuditSettings(), description="lower bounds on epsilon by experiment"
+    noise_audit: bool = Field(
+        default=True,
+        description="whether the run is played again on neighbouring data, and the noise that it draws tested; "
+        "without it bounds stay declared",
     )
     claims: tuple[Text, ...] = Field(
         default=(), max_length=50, description="files of claims to re-score in the report"
     )
-    prior: Annotated[Number, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description="share of members among an adversary's candidates; says how often accusations are right",
-    )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
-    case: Literal["simulated", "recorded"] = Field(default="simulated", description="who ran the federation")
+    case: ClassVar[Literal["simulated", "recorded"]] = "simulated"  # who ran the federation
 
     _origin: Origin = PrivateAttr(default=Origin())
 
@@ -209,9 +212,7 @@ class Config(Group):
         """The same config; raises UserError for that of a recorded case."""
         if isinstance(self, SimulatedConfig):
             return self
-        raise UserError(
-            "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
-        )
+        raise UserError("a recorded case has nothing to simulate", hint="`fedaudit plan INBOX` says what applies")
 
     def require_recorded(self) -> "RecordedConfig":
         """The same config; raises UserError for that of a simulated case."""
@@ -224,20 +225,13 @@ class Config(Group):
         """The class of a config with these keys; raises UserError for one of the other class."""
         if cls is not Config:
             return cls
-        words = {True: "recorded", False: "simulated"}
-        if (case := data.get("case", words[False])) not in words.values():
-            raise UserError(
-                f"case must be 'simulated' or 'recorded', got {case!r}",
-                hint=suggest_name(case, words.values(), "leave it out: a config is of a simulated case"),
-                key="case",
-            )
-        recorded = case == words[True]
-        chosen, other = (RecordedConfig, SimulatedConfig) if recorded else (SimulatedConfig, RecordedConfig)
+        cases: tuple[type[Config], type[Config]] = (SimulatedConfig, RecordedConfig)
+        chosen, other = cases if data.get("subject") is None else cases[::-1]
         for key in data:
             if key in other.model_fields and key not in chosen.model_fields and data[key] is not None:
                 raise UserError(
-                    f"{key} belongs to a {words[not recorded]} case, and this one is {words[recorded]}",
-                    hint=f"leave it out, or set case: {words[not recorded]}",
+                    f"{key} belongs to a {other.case} case, and this one is {chosen.case}",
+                    hint="leave it out: what somebody recorded has a subject, and what is run here has none",
                     key=key,
                 )
         return chosen
@@ -254,7 +248,7 @@ class Config(Group):
         """What is audited stands before how, for people who read it."""
         values: dict[str, Any] = plain(self)
         own = [key for key in type(self).model_fields if key not in Config.model_fields]
-        return {key: values[key] for key in (*BEGINNING, "case", *own, *values) if key in values}
+        return {key: values[key] for key in (*BEGINNING, *own, *values) if key in values}
 
     @field_validator("workers", mode="before")
     @classmethod
@@ -319,9 +313,6 @@ class Config(Group):
 class SimulatedConfig(Config):
     """An audit of a federation that fedaudit runs."""
 
-    case: Literal["simulated"] = Field(
-        default="simulated", exclude=True, description="fedaudit runs the federation"
-    )
     federation: FederationSettings = Field(description="at least {dataset: NAME}")
     method: PluginSpec = Field(description="at least a NAME, see `fedaudit tools list methods`")
     aggregator: PluginSpec = Field(
@@ -337,8 +328,9 @@ class SimulatedConfig(Config):
     absence: DropoutSettings | None = Field(
         default=None, description="clients that do not answer, each case run; null: none"
     )
-    evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
-    checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
+    evaluate_every: Whole = Field(
+        default=1, ge=1, le=MOST_ROUNDS, description="rounds, after which a run that is stopped can go on too"
+    )
 
     def list_plugins(self) -> Iterator[NamedPlugin]:
         """Every plugin that the config names; methods of variants and of the matrix as laid over its own."""
@@ -412,7 +404,7 @@ class SimulatedConfig(Config):
 class RecordedConfig(Config):
     """An audit of what somebody recorded of a federation that ran elsewhere."""
 
-    case: Literal["recorded"] = Field(description="somebody recorded the federation")
+    case = "recorded"
     subject: RecordedSubject = Field(description="what its operator states")
 
     def list_plugins(self) -> Iterator[NamedPlugin]:

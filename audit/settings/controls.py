@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.audit.settings.spec import Group, Number, Whole
+from fedaudit.audit.settings.spec import Group, Whole
 
 MOST_CLIENTS = 1_000_000
 
@@ -26,20 +26,3 @@ class Replay(Group):
     update_groups: Whole = Field(
         default=10, ge=0, le=10_000, description="updates of each size and number of steps"
     )
-
-
-class TimeBudget(Group):
-    """How much time may be planned."""
-
-    minutes: Number = Field(
-        default=10.0, ge=0, le=100_000, description="of one core, by the estimates on the attacks' cards"
-    )
-
-
-class NoiseAuditSettings(Group):
-    """The audit of the noise: the run is played on neighbouring data, and the noise that it draws is tested."""
-
-    play: bool = Field(
-        default=True, description="whether the run is played again; without it bounds stay declared"
-    )
-    confidence: Number = Field(default=0.99, gt=0.5, lt=1, description="of all tests of the noise together")

@@ -23,9 +23,6 @@ class Holdout(Group):
         description="share of each client's own examples that it does not train on, for controls of its style; "
         "left out, 0.1 where examples have owners and 0 elsewhere",
     )
-    auxiliary_kind: Literal["same", "shifted"] = Field(
-        default="same", description="whether the attacker's images come from the clients' distribution"
-    )
 
     @model_validator(mode="after")
     def _leaves_data(self) -> "Holdout":
@@ -49,18 +46,6 @@ class AdapterSettings(Group):
     )
 
 
-class BaseSettings(Group):
-    """How the model begins: trained on public text, in the same way for every federation; kept by its hash."""
-
-    dataset: Text = Field(
-        default="help_pages", description="the public data set; its text is cut by the federation's vocabulary"
-    )
-    steps: Whole = Field(default=100, ge=1, le=1_000_000, description="of AdamW")
-    batch_size: Whole = Field(default=16, ge=1, description="examples of a step")
-    lr: Annotated[Number, Field(gt=0)] = Field(default=0.002, description="largest rate of a step")
-    seed: Whole = Field(default=0, ge=0, description="of its first weights and batches")
-
-
 class FederationSettings(Group):
     """Who takes part, with which data."""
 
@@ -74,8 +59,10 @@ class FederationSettings(Group):
     adapters: AdapterSettings | None = Field(
         default=None, description="adapters on the model, whose own weights are frozen; null: all is trained"
     )
-    base: BaseSettings | None = Field(
-        default=None, description="training on public text before the federation; null: random weights"
+    base: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        description="steps of AdamW on public text, Python's help pages cut by the federation's vocabulary, "
+        "before the federation; null: random weights",
     )
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
     train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
@@ -91,9 +78,8 @@ class FederationSettings(Group):
         "decides by time",
     )
     failures: FailureConfig = Field(
-        default=FailureConfig(), description="how clients fail in a round: late, for once, or down"
+        default=FailureConfig(), description="how clients fail in a round: late, for once, down, or unheard"
     )
-    reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
 
     @property
     def is_timed(self) -> bool:

@@ -67,11 +67,6 @@ class Matrix(Group):
     methods: tuple[AttackSpec, ...] = Field(
         default=(), max_length=20, description="laid over the audit's own; none: that alone"
     )
-    round: Annotated[Whole, Field(ge=0)] | None = Field(
-        default=None,
-        description="of a recorded federation, the round whose uploads are replayed; null: the last of those in "
-        "which most clients were heard",
-    )
 
     def list_plugins(self) -> Iterator[NamedPlugin]:
         """Every plugin of an axis; methods are laid over the audit's own, and no plugins by themselves."""
@@ -79,13 +74,11 @@ class Matrix(Group):
             yield from number_plugins(kind, f"matrix.{axis}", getattr(self, axis))
 
     def check_case(self, case: str) -> None:
-        """Raises UserError for a key of the other case."""
-        recorded = case == "recorded"
-        for key in OF_RUNS if recorded else ("round",):
+        """Raises UserError for a key of runs in a recorded case."""
+        for key in OF_RUNS if case == "recorded" else ():
             if key in self.model_fields_set and getattr(self, key) != type(self).model_fields[key].default:
-                why = "no client of a recorded federation trains again" if recorded else "every round is run"
                 raise UserError(
-                    f"matrix.{key} belongs to a {'simulated' if recorded else 'recorded'} case: {why}",
+                    f"matrix.{key} belongs to a simulated case: no client of a recorded federation trains again",
                     hint="leave it out",
                     key=f"matrix.{key}",
                 )

@@ -54,7 +54,7 @@ def config_schema() -> Schema:
     definitions["RecordSettings"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
     for case in (SimulatedConfig, RecordedConfig):
         _write_as_yaml(definitions[case.__name__]["properties"], definitions)
-    recorded = {"properties": {"case": {"const": "recorded"}}, "required": ["case"]}
+    recorded = {"required": ["subject"]}
     first, second = schema.pop("anyOf")
     schema |= {"type": "object", "if": recorded, "then": second, "else": first}  # errors are then of one of them
     return _finish(schema, "config")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
+OwnKind = Annotated[Text, Field(pattern=r"^class:[A-Za-z]\w{0,59}$")]
 
 
 class ExampleLayout(Group):
@@ -40,7 +41,7 @@ class ExampleLayout(Group):
     columns: dict[Text, dict[Text, Any]] = Field(
         default={},
         max_length=100_000,
-        description="of a table, as in a schema of `init --data`: column -> kind, unit, step, levels ... Rows "
+        description="of a table, as in a schema of `init --from`: column -> kind, unit, step, levels ... Rows "
         "are then in raw units, a category as its place in levels, and NaN where missing",
     )
     shape: tuple[Size, ...] = Field(
@@ -105,21 +106,6 @@ class ExampleLayout(Group):
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
 
 
-class PrototypeArrays(Group):
-    """Which arrays of an open kind are rows of features by class, and what is said of each row."""
-
-    kind: Annotated[Text, Field(pattern=r"^class:[A-Za-z]\w{0,59}$")] = Field(
-        description="a kind of the federation's own, class:ROLE"
-    )
-    features: Text = Field(min_length=1, description="the array with a row of features for each class, [c, D]")
-    labels: Text = Field(
-        default="", description="the array with the class of each row, [c]; empty: row c is of class c"
-    )
-    counts: Text = Field(
-        default="", description="the array that says how many examples are behind each row, [c]; empty: nothing"
-    )
-
-
 class RecordedSubject(Group):
     """A federation that somebody recorded."""
 
@@ -165,10 +151,12 @@ class RecordedSubject(Group):
     protections: tuple[PluginSpec, ...] = Field(
         default=(), max_length=50, description="those that are claimed, with their parameters"
     )
-    prototypes: Annotated[tuple[PrototypeArrays, ...], Field(max_length=20)] = Field(
-        default=(),
-        description="kinds of the federation's own, such as class:means, whose role is that of prototypes: "
-        "attacks on these read them",
+    prototypes: dict[OwnKind, Annotated[tuple[Text, ...], Field(min_length=1, max_length=3)]] = Field(
+        default={},
+        max_length=20,
+        description="kind of the federation's own that is read as prototypes, such as class:means -> its array "
+        "with a row of features for each class, [c, D], that with the class of each row, [c] (left out: row c is "
+        "of class c), and that which counts the examples behind each row, [c]",
     )
     sees: dict[
         Literal["uplink", "downlink", "relay", "release"], Annotated[tuple[Text, ...], Field(max_length=100)]
@@ -176,12 +164,6 @@ class RecordedSubject(Group):
         default={},
         description="channel -> who could read its messages, where the recorder sat at clients and cannot "
         "know; uplink: [] is secure aggregation",
-    )
-    auxiliary: Number = Field(
-        default=0.5,
-        gt=0,
-        lt=1,
-        description="share of the auditor's own examples that an adversary may have; the rest is unseen",
     )
 
     def list_plugins(self) -> Iterator[NamedPlugin]:

@@ -38,8 +38,7 @@ class SystemSettings(Group):
     purpose: Line = Field(default="", description="what it is for")
     controller: Line = Field(default="", description="who decides why and how the data are processed")
     author: Line = Field(default="", description="who made this audit")
-    date: Day = Field(default="", description="day of the audit, such as 2027-03-01")
-    deployment: Day = Field(default="", description="day on which the system is to be deployed")
+    deployment: Day = Field(default="", description="day on which it is to be deployed, such as 2027-03-01")
     clients: Literal["persons", "organisations", "devices"] | None = Field(
         default=None, description="what a client is; null: not stated. Of persons linkage must be answered"
     )

@@ -190,6 +190,8 @@ def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
     if not tried:
         return "No leak was planted, so it is not known what the attacks would miss."
     found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
+    if len(tried) == len(found) == 1:
+        return "The one attack for which leaks were planted found some."
     return f"{fmt.sentence_case(_count(found, tried))} attacks for which leaks were planted found some."
 
 
@@ -230,9 +232,11 @@ def _describe_gaps(result: AuditResult) -> str:
 
     def write(most: int) -> str:
         shown = "; ".join(f"{what} by {fmt.join_words(readers)}" for what, readers in [*said.items()][:most])
-        return (
-            f"{unread}Unanswered: {shown}{'; others' if len(said) > most else ''}. {why} Untested means unknown."
-        )
+        if not shown:
+            shown = f"{len(left)} of {len(result.cells)} questions"
+        elif len(said) > most:
+            shown += "; others"
+        return f"{unread}Unanswered: {shown}. {why} Untested means unknown."
 
     return _fit(write, len(said))
 

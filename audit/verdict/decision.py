@@ -35,7 +35,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     """
     bar = terms.fail_on or policy.bar
     failing = [f.id for f in _list_failing(result, policy, terms)]
-    left = list_open(result.cells, terms)
+    left = [c for c in result.cells if c.is_open and c.id not in terms.accepted]
     word, rule = _choose_word(result, failing, left, terms)
     forbidding = [*failing, *(c.id for c in list_exposed(result.cells, terms))]
     shown = list_risks(result)
@@ -52,11 +52,6 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         known=list(terms.known),
         unmet=[*terms.unmet],
     )
-
-
-def list_open(cells: Sequence[Cell], terms: Terms = NO_TERMS) -> list[Cell]:
-    """Required questions that are neither answered nor accepted."""
-    return [c for c in cells if c.is_open and c.id not in terms.accepted]
 
 
 def list_exposed(cells: Sequence[Cell], terms: Terms = NO_TERMS, *, mild: bool = False) -> list[Cell]:

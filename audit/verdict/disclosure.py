@@ -1,8 +1,7 @@
 """What an audit may show of the people whose data it is about: applied to the whole result, before it is written.
 
 A report goes further than the data it is about. So pictures and names stay out of it, out of audit.json and of
-every export, unless everybody has the data already. What is withheld is counted and named by its digest;
-`fedaudit tools annex` puts it into a file of its own, for those who may see it.
+every export, unless everybody has the data already. What is withheld is counted and named by its digest.
 """
 
 import re

@@ -19,7 +19,7 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
             if e.measure == row.name
             and e.control != "negative"
             and "n" in e.condition
-            and not _replays_whole_message(e)
+            and e.condition.get("origin") != WHOLE  # the tables have those
         ]
         scale = 100 if row.unit == "fraction" else 1
         if len({e.condition["n"] for e in found}) < 2:
@@ -77,6 +77,7 @@ def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
         height = f"guessing: {fmt.percent(guess[0])}"
         if len(points) > len(guessing.get(height, Series(name="", x=[], y=[])).x):
             guessing[height] = Series(name=height, x=[_frozen(e) for e in points], y=guess, blind=True)
+    parts = [f"{s.name}: {s.y[0]:.3g} with {s.x[0]:g} left out, {s.y[-1]:.3g} with {s.x[-1]:g}" for s in series]
     return [
         Figure(
             id=f"{finding}-frozen",
@@ -85,7 +86,7 @@ def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
             caption="Success of attacks on one step over one image, of which so many first layers are not sent, "
             "and of the attack on membership on what clients sent. Where a line stays above guessing, freezing "
             "hides nothing of that.",
-            alt=_alt_frozen(series),
+            alt="Success of attacks on updates. " + "; ".join(parts),
             x_label="first layers that are not sent",
             y_label="share of updates, or AUC",
             series=[*series, *guessing.values()],
@@ -95,11 +96,6 @@ def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
 
 def _frozen(evidence: Evidence) -> float:
     return float(evidence.condition["frozen"])
-
-
-def _alt_frozen(series: Sequence[Series]) -> str:
-    parts = [f"{s.name}: {s.y[0]:.3g} with {s.x[0]:g} left out, {s.y[-1]:.3g} with {s.x[-1]:g}" for s in series]
-    return "Success of attacks on updates. " + "; ".join(parts)
 
 
 def roc(finding: str, curves: Sequence[Mapping[str, Any]]) -> list[Figure]:
@@ -141,11 +137,6 @@ def _n(evidence: Evidence) -> float:
 
 def _sort(evidence: Sequence[Evidence]) -> list[Evidence]:
     return sorted(evidence, key=_n)
-
-
-def _replays_whole_message(evidence: Evidence) -> bool:
-    """A replay of all that stands behind one recorded message; the tables have those."""
-    return evidence.condition.get("origin") == WHOLE
 
 
 def _series(name: str, points: Sequence[Evidence], scale: int) -> Series:

@@ -23,7 +23,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.exhibits import MarkedWord, RowLines, RowTables, TextLines, Texts
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Cell, count_allowed
-from fedaudit.reports.result import Accusation, Figure, Finding, Gallery, Headline, Severity, worst_first
+from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Severity, worst_first
 
 MADE = "made by the auditor, sets no severity"
 UNTOLD = {
@@ -41,11 +41,11 @@ def _explain_uncounted(card: Mapping[str, Any]) -> str:
     return f": {reason}" if reason else ""
 
 
-def describe_attack(file: Mapping[str, Any], shown: Shown | None, prior: float | None = None) -> Finding:
+def describe_attack(file: Mapping[str, Any], shown: Shown | None) -> Finding:
     """The finding about one attack, of its file under evidence/.
 
-    `shown`: what it showed in the table of questions, None where it counts nobody; `prior`: the declared share of
-    members among an adversary's candidates. Raises UserError for evidence that cannot be read.
+    `shown`: what it showed in the table of questions, None where it counts nobody. Raises UserError for evidence
+    that cannot be read.
     """
     card, found = file["card"], _read_evidence(file)
     return Finding(
@@ -64,7 +64,6 @@ def describe_attack(file: Mapping[str, Any], shown: Shown | None, prior: float |
         threat=card["threat"],
         artifacts=[str(kind) for kind in file.get("read", [])],
         evidence=found,
-        accusations=compute_accusations(found, prior),
         does_not_show=card["does_not_show"],
         remedy=file.get("remedy") or card["remedy"],
         seconds=file.get("seconds", 0.0),
@@ -310,34 +309,6 @@ def join_leaks(findings: Sequence[Finding]) -> None:
         leading.shown_by = [f.id for f in others]
         for finding in others:
             finding.part_of = leading.id
-
-
-RATES = {"tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
-
-
-def compute_accusations(evidence: Sequence[Evidence], prior: float | None) -> list[Accusation]:
-    """For every rate of recognised members: the chance that who is accused of being one is one.
-
-    prior * TPR / (prior * TPR + (1 - prior) * FPR), with the ends of the interval of TPR; nothing without a
-    declared prior, the share of members among the adversary's candidates.
-    """
-    if prior is None:
-        return []
-    accusations = []
-    for e in evidence:
-        if e.measure in RATES and e.control == "none":
-            fpr = RATES[e.measure]
-            low, high = e.interval or (0.0, 0.0)
-            ends = (_apply_bayes(low, fpr, prior), _apply_bayes(high, fpr, prior)) if e.interval else None
-            right = _apply_bayes(e.value, fpr, prior)
-            accusations.append(
-                Accusation(measure=e.measure, place=e.place, prior=prior, right=right, interval=ends)
-            )
-    return accusations
-
-
-def _apply_bayes(tpr: float, fpr: float, prior: float) -> float:
-    return prior * tpr / (prior * tpr + (1 - prior) * fpr)
 
 
 def clear(e: Evidence) -> bool:

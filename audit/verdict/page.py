@@ -46,7 +46,7 @@ LOSSES = {
 # What counts as hit, beside each harm of a row
 NOTES = {
     Harm.RECORD: "a value that only this person's data explain",
-    Harm.RECONSTRUCTION: "nearer to this person than to anybody else",
+    Harm.RECONSTRUCTION: "fits this person better than anybody else",
     Harm.MEMBERSHIP: "one false alarm in a hundred people",
     Harm.DIFFUSE: "one false alarm in ten people",
     Harm.ATTRIBUTE: "of one person, or of fewer than five",
@@ -157,9 +157,9 @@ def _write_sentence(
     if people.at_least:
         worst = max((h for h in harms if h.unit == "people"), key=lambda h: h.at_least, default=None)
         to = f" to {_put_inside(worst.reader)}" if worst else ""
-        return f"At least {people.at_least:,} of {people.of:,} people are exposed{to}, and {end}."
+        return f"At least {_expose(people.at_least, people.of)}{to}, and {end}."
     if word in (Word.READY, Word.WITH_CONDITIONS) and people.at_most is not None and people.of:
-        return f"At most {people.at_most:,} of {people.of:,} people are exposed to what was tested, and {end}."
+        return f"At most {_expose(people.at_most, people.of)} to what was tested, and {end}."
     lost = [h for h in harms if h.unit == "answers"]
     if lost and word is Word.NOT_READY:
         return f"{lost[0].reader} cost the model at least {lost[0].least} of its answers, and {end}."
@@ -174,6 +174,10 @@ def _write_sentence(
 
 def _blame(worst: PageHarm, end: str) -> str:
     return f"{worst.what.rstrip('.')}, and {end}."
+
+
+def _expose(number: int, of: int) -> str:
+    return f"{number:,} of {of:,} people {'is' if number == 1 else 'are'} exposed"
 
 
 def _put_inside(reader: str) -> str:

@@ -53,7 +53,7 @@ class System:
 
     def made(self, minutes: float) -> Config:
         """Its config; budgets are of one core, by the attacks' cards."""
-        return Config.model_validate({"title": self.name, **self.config, "budget": {"minutes": minutes}})
+        return Config.model_validate({"title": self.name, **self.config, "budget": minutes})
 
 
 def over(below: Row, above: Row) -> dict[str, Any]:

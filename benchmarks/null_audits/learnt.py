@@ -12,7 +12,7 @@ from fedaudit.fl.families import gan, generating
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.sda_fl import SDAFL
+from fedaudit.fl.methods.gandalf import SDAFL
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Trained

@@ -3,7 +3,7 @@
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.paper_tables import finished
 from benchmarks.paper_tables.table import Table
-from fedaudit.audit.case.metrics import find_round_of_accuracy, last_mean, summary
+from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases.plan import FIXED, read_phases
 from fedaudit.audit.settings.resolve import resolve
@@ -227,3 +227,18 @@ def markdown(table: Table, collected: Collected, found: Sequence[Block]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def last_mean(history: Sequence[Mapping[str, Any]], count: int) -> float:
+    """Mean accuracy of the last `count` rounds that were measured."""
+    return statistics.fmean([float(r["accuracy"]) for r in history if r.get("accuracy") is not None][-count:])
+
+
+def find_round_of_accuracy(
+    history: Sequence[Mapping[str, Any]], accuracy: float
+) -> tuple[int, float | None] | None:
+    """(rounds, simulated time) until the accuracy is first reached; None: never. Time None: not kept."""
+    for i, record in enumerate(history):
+        if (record.get("accuracy") or 0.0) >= accuracy:
+            return i + 1, summary(history[: i + 1]).get("simulated_time")
+    return None

@@ -39,7 +39,6 @@ FRAME: dict[str, Any] = {
     "federation": {"holdout": {"auxiliary": 0, "reference": 0, "own": 0}},
     "record": {"rounds": [], "clients": []},
     "attacks": [],
-    "checkpoint_every": 10,
 }
 Printed = Number | dict[str, Number] | None
 

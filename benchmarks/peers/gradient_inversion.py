@@ -30,6 +30,7 @@ from benchmarks.strength.bench import pick, tried
 from benchmarks.strength.gradients import ONE, federation
 from fedaudit.attacks.attack import Attack, Claim, Floats, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels
+from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.attacks.updates.analytic import Analytic, read_layer
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.runtime import workers
@@ -49,8 +50,10 @@ def program(name: str, hint: str) -> Any:
         ) from error
 
 
-class Theirs(InvertingGradients):
+class Theirs(UpdateInversion):
     """Their reconstructor in the place of ours; labels and what is measured stay."""
+
+    card, Config = InvertingGradients.card, InvertingGradients.Config
 
     def __init__(self, settings: InvertingGradients.Config, tool: Any) -> None:
         super().__init__(settings)

@@ -40,7 +40,6 @@ BASE: dict[str, Any] = {
         "holdout": {"auxiliary": 0.0, "reference": 0.0, "own": 0.0},
     },
     "record": {"rounds": "last", "clients": 4},
-    "checkpoint_every": 100,
     "accountants": ["exact"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 1, "batch_size": 50, "lr": 0.05, "weighting": "uniform"}
@@ -137,7 +136,7 @@ def measure(
 
 def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:
     from fedaudit.audit.accounting.accountants.rdp import bound
-    from fedaudit.audit.accounting.budget import rounded_up, towards
+    from fedaudit.audit.accounting.budget import round_up, towards
     from fedaudit.audit.accounting.terms import terms
     from fedaudit.fl.ledger import read
 
@@ -158,7 +157,7 @@ def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:
                 kind=audit.kind,
                 releases=audit.releases,
                 exact=audit.composed,
-                rdp=rounded_up(bound(terms(longest), delta).epsilon),
+                rdp=round_up(bound(terms(longest), delta).epsilon),
                 lower=audit.at_least or 0.0,
                 refuted=audit.refuted,
                 clear=clear,

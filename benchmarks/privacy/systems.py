@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
-from fedaudit.fl.methods.fedavgm import FedAvgM
+from fedaudit.fl.methods.fedopt import FedOpt
 from fedaudit.fl.model import State
 from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.tap import AddNoise, MessageTap, Payload, listening
@@ -105,7 +105,7 @@ def play(system: System, change: float) -> Play:
         log = Log(Path(folder) / "ledger.jsonl")
         wire = Wire(Card(), Streams(system.seed), _load_protections(system), None, log)
         model, seen = {"w": torch.zeros(D)}, []
-        server = FedAvgM(FedAvgM.Config(server_momentum=system.momentum))
+        server = FedOpt(FedOpt.Config(server="momentum", beta1=system.momentum))
         moments = server.moments({"w": torch.zeros(D, dtype=torch.float64)})
         for t in range(system.rounds):
             sent = [_send(wire, system, t, k, model, change) for k in range(system.clients)]

@@ -72,7 +72,7 @@ def configured(name: str, attacks: Sequence[str] | None, updates: int) -> Simula
             "record": {"rounds": "all"},
             "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 150, "update_groups": updates},
             "attacks": "auto" if attacks is None else list(attacks),
-            "budget": {"minutes": 100_000},
+            "budget": 100_000,
             "evaluate_every": 100,
         }
     )

@@ -84,7 +84,7 @@ def main() -> None:
         "model": {"name": "mlp", "hidden": [hidden]},
         "method": {"name": "fedavg", "rounds": wanted.rounds},
     }
-    settings = {"case": "recorded", "subject": subject, "attacks": [*ATTACKS, *NEEDLESS], "report": ["json"]}
+    settings = {"subject": subject, "attacks": [*ATTACKS, *NEEDLESS], "report": ["json"]}
     config = validate(Config, settings, "inbox_bench")
 
     def step(name: str, work: Callable[[], object]) -> None:

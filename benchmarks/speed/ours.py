@@ -15,6 +15,7 @@ from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import State
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
@@ -49,6 +50,21 @@ def hold(path: str, streams: Streams) -> Holdings:
     return Holdings(data, np.split(np.arange(clients * each), clients), streams)
 
 
+def federate(
+    method: RoundMethod, holdings: Holdings, cohorts: list[list[int]], start: State, pool: worker_kinds.Workers
+) -> Federation:
+    """A federation of these cohorts, opened, of which nothing is kept."""
+    federation = Federation(
+        holdings=holdings,
+        initial=start,
+        availability=Listed(cohorts),
+        wire=Wire(method.card, holdings.streams),
+        workers=pool,
+    )
+    method.open(federation)
+    return federation
+
+
 def main() -> None:
     path, name, workers = sys.argv[1:]
     work, streams = read(path), Streams(SEED)
@@ -60,14 +76,7 @@ def main() -> None:
     site = partial(build_site, method, holdings, partial(network, work.name), work.device)
     stacked = work.device != "cpu"
     with Batched(site) if stacked else worker_kinds.start(int(workers), site) as pool:
-        federation = Federation(
-            holdings=holdings,
-            initial=dict(work.start),
-            availability=Listed(work.cohorts),
-            wire=Wire(method.card, streams),
-            workers=pool,
-        )
-        method.open(federation)
+        federation = federate(method, holdings, work.cohorts, dict(work.start), pool)
         state, memory = method.start(federation), dict[int, Tree]()
         turns.ready(
             __version__,

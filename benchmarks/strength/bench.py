@@ -34,7 +34,7 @@ FRAME: Mapping[str, Any] = {  # of every federation here
     "device": "cpu",
     "workers": 0,
     "attacks": [],
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "federation": {"dataset": "fashion_mnist", "availability": "full"},
     "record": {"rounds": "last"},
     "evaluate_every": 100,

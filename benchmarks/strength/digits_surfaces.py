@@ -29,7 +29,7 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Examples, PublicExamples
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evaluation.scores import log_probability
-from fedaudit.attacks.summaries._fisher import mean_by_class, read_inputs, solve_uniform, unmix
+from fedaudit.attacks.summaries._fisher import mean_by_class, solve_uniform, unmix
 from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import mean_output
 from fedaudit.audit.cli.show import print_table
@@ -195,6 +195,19 @@ def main(name: str = "digits") -> None:
         ["images", "sqrt(F_W / F_b)", "mean image"],
         [[str(n), *(f"{v:.3f}" for v in measure_identity(n, name))] for n in (1, 2, 8, 32)],
     )
+
+
+def read_inputs(weight: NDArray[Any], bias: NDArray[Any]) -> NDArray[np.float64]:
+    """sqrt(F_W / F_b) of a linear layer, weight [H, D] and bias [H]: of one example the |input| [D], exactly.
+
+    Of several examples a root mean square of inputs, weighted by gradients. Units that no gradient reached are
+    left out; NaN where none was reached.
+    """
+    reached = np.asarray(bias) > 0
+    if not reached.any():
+        return np.full(np.shape(weight)[1], np.nan)
+    total = np.asarray(weight, np.float64)[reached].sum(axis=0)
+    return np.asarray(np.sqrt(np.maximum(total, 0) / np.asarray(bias, np.float64)[reached].sum()))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
-from fedaudit.audit.observer.truth import shift_images
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -38,6 +37,15 @@ FEDERATION = {
 NAME = "prototypes"  # of the run folder
 DIFFERENCE = "replayed, from a difference"
 ALONE = {"sizes": [1], "groups": 100}  # features of single images
+
+
+def shift_images(images: Examples) -> Examples:
+    """Auxiliary data of another distribution: mirrored, one pixel lower, darker and flatter.
+
+    Deterministic, so that the only difference to the same-distribution attacker is the shift.
+    """
+    x = np.roll(images.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
+    return Examples(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y, labels=images.labels)
 
 
 class Naive(UpCNN):

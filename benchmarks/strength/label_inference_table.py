@@ -32,7 +32,6 @@ BASE: dict[str, Any] = {
         "test_limit": 1000,
     },
     "record": {"rounds": "last"},
-    "checkpoint_every": 100,
     "attacks": ["label_counts_from_update"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 3, "batch_size": 50, "lr": 0.01}

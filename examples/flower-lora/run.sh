@@ -15,7 +15,7 @@ if [ "$status" != 0 ]; then
   echo "SKIPPED: Flower 1.42 does not install or run here"
   exit 0
 fi
-$fedaudit tools doctor "$work/inbox"
+$fedaudit plan "$work/inbox"
 $fedaudit import "$work/inbox" --subject "$here/subject.yaml" --config "$here/audit.yaml" --truth "$work/truth" \
   --base "$work/base.safetensors" --out "$work/run" --trust-plugins
 $fedaudit run "$work/run" --trust-plugins || test $? -ne 2  # 1 and 3 are verdicts

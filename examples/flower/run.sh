@@ -11,7 +11,7 @@ if ! "$here/app.sh" "$here" "$work" 8 digits_app.client:app "record-dir='$work/i
   echo "SKIPPED: Flower 1.42 does not install or run here; tests/audit/importing/flower holds what it recorded elsewhere"
   exit 0
 fi
-$fedaudit tools doctor "$work/inbox"
+$fedaudit plan "$work/inbox"
 $fedaudit import "$work/inbox" --subject "$here/subject.yaml" --config "$here/audit.yaml" --truth "$work/truth" \
   --out "$work/run" --trust-plugins
 $fedaudit run "$work/run" --trust-plugins || test $? -ne 2  # 1 and 3 are verdicts

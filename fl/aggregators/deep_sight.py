@@ -41,7 +41,10 @@ class DeepSight(RowRule):
         bias, matrix = self._take_last_layer(rows, context)
         shares = energy_shares(bias, matrix)
         suspected = suspect(shares)
-        labels = put_together([cluster(torch.cdist(shares, shares)), cluster(cosine_distances(bias))])
+        clusterings = [cluster(torch.cdist(shares, shares)), cluster(cosine_distances(bias))]
+        # uploads are as far apart as the share of clusterings that part them
+        parted = torch.stack([(c[:, None] != c[None, :]).double() for c in clusterings])
+        labels = cluster(parted.mean(0))
         bad = torch.zeros(len(rows), dtype=torch.bool)
         for label in sorted(set(labels.tolist())):
             inside = labels == label
@@ -108,9 +111,3 @@ def cluster(distances: Tensor) -> Tensor:
         )
         labels = torch.from_numpy(found.fit_predict(even.numpy())).long()
     return torch.where(labels < 0, n + torch.arange(n), labels)
-
-
-def put_together(clusterings: Sequence[Tensor]) -> Tensor:
-    """Clusterings [n] each -> one: uploads are as far apart as the share of clusterings that part them."""
-    parted = torch.stack([(c[:, None] != c[None, :]).double() for c in clusterings])
-    return cluster(parted.mean(0))

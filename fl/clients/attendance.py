@@ -30,7 +30,6 @@ class Attendance:
         members: Collection[int],
         *,
         empty_round: Literal["redraw", "skip"],
-        reply_loss: float,
         failures: FailureConfig,
     ) -> None:
         self.failures = failures
@@ -38,7 +37,7 @@ class Attendance:
         self._availability, self._streams = availability, streams
         self._clients, self._members = clients, frozenset(members)
         self._empty_round: Literal["redraw", "skip"] = empty_round
-        self._reply_loss = reply_loss
+        self._reply_loss = failures.reply_loss
 
     def draw(self, round: int, candidates: Sequence[int]) -> Participants:
         """Draw the round's clients. Those without data are selected and answer "no data"."""

@@ -5,6 +5,7 @@ GANDALF, sec. 3.4, names the three and gives no distribution. In every request t
     late      its delay, exponential, exceeds the timeout in a share `delay` of the requests
     failed    with probability `transient` the request comes to nothing; the client can be asked again
     down      with probability `crash` the client goes down, until the round ends
+    unheard   with probability `reply_loss` it trains, and its reply is lost; nobody asks again
 
 With heartbeats it is noticed after a silence who has failed or is down, without them when the timeout is over.
 A server that asks its clients all at once (every method but relays, whose mediators have rules of their own in
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import Field
 
-from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Positive
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Positive, Share
 from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class FailureConfig:
         "the wait",
     )
     timeout: Positive = Field(default=1.0, description="T_R: longest delay that is waited for, in simulated time")
+    reply_loss: Share = Field(default=0.0, description="probability that a trained reply is lost")
     again: AtLeastZero = Field(
         default=0, description="times that a client which failed is asked again in a round; not in relays"
     )

@@ -44,7 +44,7 @@ class Workload:
         if min(self.bandwidth, self.compute, *self.profile) <= 0 or not self.profile:
             raise UserError(
                 f"time model: bandwidth, compute and profile must be > 0, got {self}",
-                hint="FreezeFL's are those of fl/devices/femnist_cnn.py and shakespeare_rnn.py",
+                hint="FreezeFL's are those of femnist_cnn and shakespeare_rnn",
             )
 
     def frozen(self, layers: int) -> float:

@@ -14,6 +14,7 @@ from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Need
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.classify import Classify
@@ -151,6 +152,7 @@ def read_data(dataset: Dataset) -> Data:
     for file in dataset.list_files():
         refuse_special(file)
     data, title = dataset.load(), dataset.title
+    require_returned(dataset, Dataset, "load", data)
     for part, arrays in (("train", data.train), ("test", data.test)):
         _check_examples(f"dataset {title!r}: {part}.x is", arrays.x, data)
         _check_labels(f"dataset {title!r}: {part}.y is", arrays, data.task, data.classes)
@@ -194,6 +196,10 @@ def _check_examples(where: str, x: NDArray[Any], data: Data) -> None:
 
 def _check_labels(where: str, arrays: Arrays, task: Task, classes: tuple[str, ...]) -> None:
     y = arrays.y
+    if len(y) != len(arrays.x):
+        raise UserError(
+            f"{where} of {len(y)} examples, and x of {len(arrays.x)}", hint="give a label for each example"
+        )
     if wrong := task.misfit(y, len(arrays.x)):
         raise UserError(f"{where} {wrong}", hint=f"the task of the data is {task!r}: {task.words}")
     if y.dtype not in (np.int64, np.float32):

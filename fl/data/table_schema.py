@@ -73,11 +73,11 @@ def read_schema(path: Path, header: Sequence[str] | None = None) -> TableSchema:
     """
     refuse_special(path)
     if not path.is_file():
-        raise UserError(f"no schema {path}", hint="`fedaudit init --data FILE` writes a first one")
+        raise UserError(f"no schema {path}", hint="`fedaudit init --from FILE` writes a first one")
     given = read_yaml(path)
     if not isinstance(given, Mapping):
         raise UserError(
-            f"{path} holds no keys", hint="columns: and label:; `fedaudit init --data FILE` writes one"
+            f"{path} holds no keys", hint="columns: and label:; `fedaudit init --from FILE` writes one"
         )
     with name_schema(path):
         found = check_settings(TableSchema, given)

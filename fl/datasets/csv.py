@@ -1,6 +1,6 @@
 """CSV: your own table, a file of rows under a line of names, and a schema that says what its columns are.
 
-    fedaudit init --data rows.csv        # writes a first schema, its guesses marked, and a config
+    fedaudit init --from rows.csv        # writes a first schema, its guesses marked, and a config
 
 A share of the rows, or of their owners, is held out for testing, always the same. No client holds these rows, so
 they are public: columns are scaled by them, and have their levels and their ranges where the schema states none.
@@ -43,7 +43,7 @@ class CSV(Dataset):
         schema: str | None = Field(
             default=None,
             description="file that says what its columns are; null: NAME.schema.yaml beside NAME.csv, which "
-            "`fedaudit init --data NAME.csv` writes",
+            "`fedaudit init --from NAME.csv` writes",
         )
         scaled_by: Literal["public", "clients"] = Field(default="public", description=SCALED_BY)
         test_fraction: ProperShare = Field(

@@ -15,7 +15,7 @@ trained one by one.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -154,14 +154,13 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     ]
     x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
     offsets = torch.tensor([0, *(len(c.y) for c in clients)]).cumsum(0)
-    while rows := _choose_rows(queues):
-        index = (torch.stack([queues[i].next for i in rows]) + offsets[rows, None]).to(x.device)
-        xb = x[index]
-        if clients[0].augment == "crop_flip":
+    plan = _draw_steps(queues, offsets)
+    crops = clients[0].augment == "crop_flip"  # whose draws lie between those of the batches
+    for rows, index, last in plan if crops else _move_at_once([*plan], x.device):
+        xb, yb = x[index.to(x.device)], y[index.to(x.device)]
+        if crops:
             xb = torch.stack([crop_flip(b, queues[i].order) for b, i in zip(xb, rows, strict=True)])
-        step(rows, xb, y[index], torch.tensor([queues[i].is_last for i in rows]).to(x.device))
-        for i in rows:
-            queues[i].advance()
+        step(rows, xb, yb, last.to(x.device))
     return stack.finish([q.steps for q in queues], [q.lasts for q in queues])
 
 
@@ -190,6 +189,37 @@ class _BatchQueue:
             self._left = list(torch.split(permutation, self._sizes))[::-1]
             self.lasts = len(self._left)
         self.next = self._left.pop() if self._left else self.next[:0]
+
+
+class _Planned(NamedTuple):
+    """A step of some clients."""
+
+    rows: list[int]
+    places: Tensor  # [k, b] among all clients' examples
+    last: Tensor  # [k] whether it is of a client's last epoch
+
+
+def _draw_steps(queues: Sequence[_BatchQueue], offsets: Tensor) -> Iterator[_Planned]:
+    while rows := _choose_rows(queues):
+        index = torch.stack([queues[i].next for i in rows]) + offsets[rows, None]
+        yield _Planned(rows, index, torch.tensor([queues[i].is_last for i in rows]))
+        for i in rows:
+            queues[i].advance()
+
+
+def _move_at_once(plan: Sequence[_Planned], device: torch.device) -> list[_Planned]:
+    """The same steps with their numbers on the device: two copies, however many steps there are."""
+    if not plan:
+        return []
+    index, last = (
+        torch.cat(of).to(device) for of in ([p.places.flatten() for p in plan], [p.last for p in plan])
+    )
+    indices = torch.split(index, [p.places.numel() for p in plan])
+    lasts = torch.split(last, [len(p.rows) for p in plan])
+    return [
+        _Planned(p.rows, index.view(p.places.shape), last)
+        for p, index, last in zip(plan, indices, lasts, strict=True)
+    ]
 
 
 def _choose_rows(queues: Sequence[_BatchQueue]) -> list[int]:

@@ -26,11 +26,15 @@ class Step:
     ) -> None:
         self._advance, self._device, self._record = advance, device, record
         self._met: set[Any] = set()
+        self._places: dict[tuple[int, ...], Tensor] = {}  # rows on the device
         self._recordings: dict[Any, tuple[Sequence[Tensor], Replay]] = {}  # with what they read
 
     def __call__(self, rows: Sequence[int], *batch: Tensor) -> None:
         """The step of these rows."""
-        kind, here = (tuple(rows), *(b.shape for b in batch)), torch.tensor(rows).to(self._device)
+        key = tuple(rows)
+        if key not in self._places:
+            self._places[key] = torch.tensor(rows).to(self._device)
+        kind, here = (key, *(b.shape for b in batch)), self._places[key]
         if kind in self._met and kind not in self._recordings and self._record is not None:
             read = [here, *(b.clone() for b in batch)]
             try:

@@ -22,7 +22,7 @@ from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
+from fedaudit.fl.training.local import Constants, Handle, TrainingHooks
 
 
 class FineTuning(RoundMethod):
@@ -59,9 +59,3 @@ class _Plain(TrainingHooks):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return net.loss(x, y)
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return True

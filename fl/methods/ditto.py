@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
-from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.federation import Federation
@@ -25,7 +24,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, TrainingHooks
+from fedaudit.fl.training.local import Constants, Params, PartTraining, Trained
 
 
 class Ditto(FedAvg):
@@ -57,18 +56,13 @@ class Ditto(FedAvg):
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
-class _OwnTraining(TrainingHooks):
+class _OwnTraining(PartTraining):
     """Training of v_k, as the local loop asks for it; const["global"] is w."""
 
     def __init__(self, method: Ditto, strength: float) -> None:
-        self.config, self._method, self._strength = method.config, method, strength
-
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return self._method.loss(net, x, y, const)
+        super().__init__(method, method.config)
+        self._strength = strength
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         w = const["global"]
         return {k: g + self._strength * (params[k] - w[k]) for k, g in grads.items()}
-
-    def is_trainable(self, name: str) -> bool:
-        return True

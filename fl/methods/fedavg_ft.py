@@ -7,11 +7,9 @@ images from the test set. Here they come from training examples that no client h
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from pydantic import Field
-from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.data.partition import Index
@@ -23,7 +21,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
+from fedaudit.fl.training.local import PartTraining
 
 
 class FedAvgFT(FedAvg):
@@ -63,7 +61,17 @@ class FedAvgFT(FedAvg):
 
     def fine_tune(self, server: Client) -> Reply:
         """The server's own step: SGD on the head alone."""
-        return self.finish(server, server.train(_HeadOnly(self), {}, stream="fine_tune"))
+        c = self.config
+        config = LocalConfig(
+            local_epochs=c.server_epochs,
+            batch_size=c.batch_size,
+            lr=c.server_lr,
+            momentum=c.server_momentum,
+            weight_decay=c.server_weight_decay,
+            lr_decay=c.lr_decay,
+        )
+        head_only = PartTraining(self, config, self.head.__contains__)
+        return self.finish(server, server.train(head_only, {}, stream="fine_tune"))
 
     def _draw_balanced_classes(self, federation: Federation) -> Index:
         """Equally many spare examples of each class, the same in every round."""
@@ -83,27 +91,3 @@ class FedAvgFT(FedAvg):
         each = min(fewest, wanted // self.classes)
         rng = federation.streams.numpy("fedavg_ft")
         return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
-
-
-class _HeadOnly(TrainingHooks):
-    """The method as the training loop sees it when the server trains: other settings, head only."""
-
-    def __init__(self, method: FedAvgFT) -> None:
-        c, self._method = method.config, method
-        self.config: Any = LocalConfig(
-            local_epochs=c.server_epochs,
-            batch_size=c.batch_size,
-            lr=c.server_lr,
-            momentum=c.server_momentum,
-            weight_decay=c.server_weight_decay,
-            lr_decay=c.lr_decay,
-        )
-
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return self._method.loss(net, x, y, const)
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return name in self._method.head

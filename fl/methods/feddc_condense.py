@@ -33,7 +33,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, TrainingHooks
+from fedaudit.fl.training.local import Constants, Handle, Trained, TrainingHooks
 from fedaudit.fl.wire.protection import Payload
 
 
@@ -186,12 +186,6 @@ class CondensedTraining(TrainingHooks):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return cross_entropy(net(x), y, weight=const.get("weight"))
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return True
 
 
 def condensing(config: FedDCCondense.Config) -> Condensing:

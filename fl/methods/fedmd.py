@@ -22,7 +22,7 @@ on them (attack public_membership). An honest one puts none.
 """
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -38,7 +38,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, TrainingHooks
+from fedaudit.fl.training.local import Constants, Handle, PartTraining, Trained, TrainingHooks
 from fedaudit.fl.wire.protection import Message
 
 
@@ -117,9 +117,9 @@ class FedMD(OwnModels):
             places = torch.arange(len(x), device=x.device)
             pupil = replace(client, x=x, y=places, records=None)
             const = {"mean": received["logits"]}
-            start = pupil.train(_Aligning(self), const, start, stream="public_batches").state
+            start = pupil.train(_Aligning(self.config), const, start, stream="public_batches").state
         first = not client.memory and self.config.first_epochs
-        hooks = _Own(self, first) if first else self
+        hooks = PartTraining(self, replace(self.config, local_epochs=first)) if first else self
         trained = client.train(hooks, self.compute_constants(client), start)
         return self._answer(client, trained, public)
 
@@ -144,31 +144,11 @@ def alignment_loss(logits: Tensor, mean: Tensor) -> Tensor:
     return (logits - mean).abs().mean()
 
 
-class _Own(TrainingHooks):
-    """Training on a client's own examples for so many epochs."""
-
-    def __init__(self, method: FedMD, epochs: int) -> None:
-        self.config, self._method, self._epochs = method.config, method, epochs
-
-    def count_epochs(self, examples: int) -> int:
-        return self._epochs
-
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return self._method.loss(net, x, y, const)
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return True
-
-
-class _Aligning(_Own):
+class _Aligning(TrainingHooks):
     """Training on public examples, whose labels are their places in const["mean"]."""
 
-    def __init__(self, method: FedMD) -> None:
-        super().__init__(method, method.config.align_epochs)
-        self.config: Any = replace(method.config, batch_size=method.config.align_batch)
+    def __init__(self, config: FedMD.Config) -> None:
+        self.config = replace(config, local_epochs=config.align_epochs, batch_size=config.align_batch)
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return alignment_loss(net(x), const["mean"][y])

@@ -12,17 +12,15 @@ mini-batch steps over the client's data, as here; its analysis assumes an exact 
 """
 
 from dataclasses import replace
-from typing import Any
 
 from pydantic import Field
-from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.families.split import SplitMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
+from fedaudit.fl.training.local import PartTraining
 
 
 class FedRep(SplitMethod):
@@ -44,24 +42,8 @@ class FedRep(SplitMethod):
     def train(self, client: Client) -> Reply:
         const, start = self.compute_constants(client), client.start
         if self.private(start):
-            head = _Phase(self, private=True, epochs=self.config.head_epochs)
+            config = replace(self.config, local_epochs=self.config.head_epochs)
+            head = PartTraining(self, config, self.is_private)
             start = client.train(head, const, start, stream="head_batches").state
-        body = _Phase(self, private=False, epochs=self.config.local_epochs)
+        body = PartTraining(self, self.config, lambda name: not self.is_private(name))
         return self.finish(client, client.train(body, const, start))
-
-
-class _Phase(TrainingHooks):
-    """Training of one part of the model for some epochs, as the local loop asks for it."""
-
-    def __init__(self, method: FedRep, private: bool, epochs: int) -> None:
-        self.config: Any = replace(method.config, local_epochs=epochs)
-        self._method, self._private = method, private
-
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return self._method.loss(net, x, y, const)
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return self._method.is_private(name) == self._private

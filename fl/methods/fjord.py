@@ -26,7 +26,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
+from fedaudit.fl.training.local import Constants, Handle, TrainingHooks
 
 
 class FjORD(Narrow):
@@ -80,9 +80,3 @@ class _Sampled(TrainingHooks):
             said = kl_div(log_softmax(out, dim=1), wide, reduction="batchmean", log_target=True)
             loss = loss + self.config.distillation * said
         return loss
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return True

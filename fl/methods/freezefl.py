@@ -23,7 +23,7 @@ makes them fewer bytes. No utility falls below `utility_floor`, so that everybod
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ from fedaudit.fl.recording.sizes import message_bytes
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
+from fedaudit.fl.training.local import Params, PartTraining
 from fedaudit.fl.wire.protection import Message
 
 
@@ -122,8 +122,10 @@ class FreezeFL(RoundMethod):
         if self.config.probe == "continue" or not self.config.local_epochs:
             trained = client.train(self, const, after_epoch=freeze_after)
         else:
-            client.train(_Part(self, (), 1), const, after_epoch=freeze_after)
-            rest = _Part(self, self.first_layers(frozen[0]), self.config.local_epochs)
+            probe = PartTraining(self, replace(self.config, local_epochs=1))
+            client.train(probe, const, after_epoch=freeze_after)
+            fixed = frozenset(self.first_layers(frozen[0]))
+            rest = PartTraining(self, self.config, lambda name: name not in fixed)
             trained = client.train(rest, const, stream="batches_after_probe", after_epoch=None)
         n = frozen[0] if frozen else 0
         left = set(self.first_layers(n)) if self.config.layerwise else set()
@@ -240,20 +242,3 @@ class FreezeFL(RoundMethod):
             utilities = torch.from_numpy(restart_utilities(utilities.numpy(), counts.numpy(), c.restart_every))
             counts = torch.zeros_like(counts)
         return {"utilities": utilities, "participations": counts}
-
-
-class _Part(TrainingHooks):
-    """Training for some epochs with some layers left as they are, as the local loop wants it."""
-
-    def __init__(self, method: FreezeFL, fixed: Sequence[str], epochs: int) -> None:
-        self.config: Any = replace(method.config, local_epochs=epochs)
-        self._method, self._fixed = method, frozenset(fixed)
-
-    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        return self._method.loss(net, x, y, const)
-
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        return grads
-
-    def is_trainable(self, name: str) -> bool:
-        return name not in self._fixed

@@ -1,30 +1,6 @@
-"""GANDALF: generators trained in groups balance the clients' data; groups then train the model in turn.
+"""GANDALF, and what it is with one group of clients for all generators, or one group a client."""
 
-GANDALF, Algorithms 1 and 2 (no public identifier at hand). Clients send noised label distributions and
-sizes, then
-
-1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
-   cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
-2. each client gets the generators that differ most from its own distribution, makes as many images as
-   the plan of fl/families/augmentation_plan.py asks for and labels them; they stay with it;
-3. clients of complementary distributions train the model in relays (fl/families/relaying.py), after faults of
-   their own (fl/families/relay.py), and the server averages the groups.
-
-The generators are unconditional, and how their images get labels is the paper's open question. `fedavg`
-labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
-pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
-conditional networks instead. `augmentation: real` gives a client other clients' own images, with their labels,
-in place of generated ones (the paper's Fig. 5), and nothing is sent: a leak as well, and an audit of such a run
-takes them for their owners' alone. `none` leaves the relays. Noise is added to all weights handed on
-(fl/families/visit_noise.py has both modes).
-
-Who sees what: the next client reads generator and critic of its predecessor alone, the server all
-generators, distributions and sizes, and every client the generators it is given. Without augmentation,
-with as many mediators as clients and without noise, this is FedAvg, bit for bit. Mediators hear losses
-through the server here. Phase 2 has everybody answer. Noise mode `accounted` sends no losses and, with
-weighting `uniform`, no sizes, so that nothing spoils its bound.
-"""
-
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -50,10 +26,38 @@ from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 from fedaudit.fl.wire.watched import MeasuredValues
 
+PLUGINS = ("gandalf", "private_fl_gan", "sda_fl")
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
 
 
 class Gandalf(Balancing):
+    """GANDALF: generators trained in groups balance the clients' data; groups then train the model in turn.
+
+    GANDALF, Algorithms 1 and 2 (no public identifier at hand). Clients send noised label distributions and
+    sizes, then
+
+    1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
+       cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
+    2. each client gets the generators that differ most from its own distribution, makes as many images as
+       the plan of fl/families/augmentation_plan.py asks for and labels them; they stay with it;
+    3. clients of complementary distributions train the model in relays (fl/families/relaying.py), after faults
+       of their own (fl/families/relay.py), and the server averages the groups.
+
+    The generators are unconditional, and how their images get labels is the paper's open question. `fedavg`
+    labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
+    pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
+    conditional networks instead. `augmentation: real` gives a client other clients' own images, with their
+    labels, in place of generated ones (the paper's Fig. 5), and nothing is sent: a leak as well, and an audit of
+    such a run takes them for their owners' alone. `none` leaves the relays. Noise is added to all weights handed
+    on (fl/families/visit_noise.py has both modes).
+
+    Who sees what: the next client reads generator and critic of its predecessor alone, the server all
+    generators, distributions and sizes, and every client the generators it is given. Without augmentation,
+    with as many mediators as clients and without noise, this is FedAvg, bit for bit. Mediators hear losses
+    through the server here. Phase 2 has everybody answer. Noise mode `accounted` sends no losses and, with
+    weighting `uniform`, no sizes, so that nothing spoils its bound.
+    """
+
     card = Card(
         title="GANDALF",
         needs="classes",
@@ -285,3 +289,50 @@ class Gandalf(Balancing):
 
 def _pack_pair(pair: wgan.GanPair, holder: int) -> Tree:
     return {"generator": pair.generator, "critic": pair.critic, "holder": holder}
+
+
+class PrivateFLGAN(Gandalf):
+    """Private FL-GAN: one generator, which all clients train one after the other.
+
+    Xin, Yang, Geng, Chen, Wang, Huang. Private FL-GAN: Differential Privacy Synthetic Data Generation Based
+    on Federated Learning. ICASSP 2020; as GANDALF compares it (sec. 4): its phase 1 with one group, and
+    phases 2 and 3 unchanged, so it is GANDALF with `groups: 1`.
+
+    Left out: the original's noise within each training step (its DP-SGD on the critic).
+    """
+
+    card = replace(
+        Gandalf.card,
+        title="Private FL-GAN",
+        source="ICASSP 2020; GANDALF, sec. 4",
+        text="All clients hand one image generator round, fill their rare classes with what it makes, "
+        "and then train the model one after the other.",
+    )
+
+    @settings
+    class Config(Gandalf.Config):
+        groups: Literal[1] = Field(default=1, description="one generator that all clients train")
+
+
+class SDAFL(Gandalf):
+    """SDA-FL: every client trains a generator of its own and shares it.
+
+    Li, Shao, Mao, Wang, Zhang. Federated Learning with GAN-based Data Synthesis for Non-IID Clients. 2022.
+    arXiv:2206.05507; as GANDALF compares it (sec. 4): its phase 1 with every client alone, and phases 2 and 3
+    unchanged. Generators cross no client's hands on their way to the server, but each of them was trained
+    on the images of a single client, and everybody gets it.
+
+    Left out: the original's pseudo-labels by the server.
+    """
+
+    card = replace(
+        Gandalf.card,
+        title="SDA-FL",
+        source="arXiv:2206.05507; GANDALF, sec. 4",
+        text="Every client trains an image generator on its own images and gives it to all others, "
+        "who fill their rare classes with what it makes.",
+    )
+
+    @settings
+    class Config(Gandalf.Config):
+        groups: Literal[0] = Field(default=0, description="every client trains a generator of its own")

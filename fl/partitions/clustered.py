@@ -2,7 +2,7 @@
 
 ReBaFL: 20 clients in 5 clusters of 4, whose members hold 2, 2, 3, 3 and 5 classes.
 Client k is in cluster k mod 5, as in the authors' code; the classes are drawn client by client, as
-in fl/partitions/n_class.py. Its companion is fl/availability/clustered.py, where clusters also
+in fl/partitions/n_class.py. Its companion is fl/availability/bernoulli.py, where clusters also
 answer more or less often.
 """
 

@@ -25,6 +25,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.wire.noising import leave_in_clear
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 COUNTS = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
@@ -66,7 +67,9 @@ class DiscreteLaplace(Protection):
         c = self.config
         for kind in c.kinds:
             if kind in sending.message:
-                line, clear = self._describe_release(kind, sending), self._clear(kind, sending)
+                line, beside = self._describe_release(kind, sending), [*sending.message[kind]]
+                beside.remove(kind.counted)
+                clear = leave_in_clear(kind, beside, sending, "discrete_laplace")
                 if c.scale:
                     payload, name = sending.message[kind], kind.counted
                     noised = sending.noise.release(line, {name: payload[name]})
@@ -95,17 +98,3 @@ class DiscreteLaplace(Protection):
             clip_of="record",
             source="discrete_laplace",
         )
-
-    def _clear(self, kind: Kind, sending: Sending) -> list[Release]:
-        return [
-            Release(
-                round=sending.round,
-                kind=f"{kind}.{name}",
-                sender=str(sending.sender),
-                observers=sending.observers,
-                mechanism="none",
-                source="discrete_laplace",
-            )
-            for name in sending.message[kind]
-            if name != kind.counted
-        ]

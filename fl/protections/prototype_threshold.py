@@ -12,14 +12,13 @@ nothing.
 from collections.abc import Collection
 
 from pydantic import Field
-from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.fl.wire.protection import Payload, Protection, Sending
+from fedaudit.fl.wire.protection import Protection, Sending
 
 
 class PrototypeThreshold(Protection):
@@ -63,10 +62,4 @@ class PrototypeThreshold(Protection):
             if not kept:
                 del sending.message[kind]
             elif len(kept) < len(payload["classes"]):
-                sending.message[kind] = _take_rows(payload, kept)
-
-
-def _take_rows(payload: Payload, kept: list[int]) -> Payload:
-    """Every array of the payload has one row a class."""
-    out: dict[str, Tensor] = {name: value[kept] for name, value in payload.items()}
-    return out
+                sending.message[kind] = {name: value[kept] for name, value in payload.items()}

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.coded import Coded, levels
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.wire.noising import base_of, change, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, rebuild
 from fedaudit.fl.wire.protection import Protection, Sending, Uploads
 
 OFF = 32  # the numbers have no more bits than that
@@ -67,7 +67,7 @@ class Quantise(Protection):
             moving = change(payload, base)
             steps = {k: _step(v, self.config.bits) for k, v in moving.items()}
             moved = {k: self._round_values(v, steps[k], sending.rng) for k, v in moving.items()}
-            sent = rebuilt(payload, base, moved)
+            sent = rebuild(payload, base, moved)
             sending.message[kind] = Coded(sent, levels(payload, self.config.bits))
             largest = max(steps.values(), default=0.0)
             sending.releases[:] = [

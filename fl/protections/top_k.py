@@ -24,7 +24,7 @@ from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.recording.coded import Coded, largest, rice, size_of
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.wire.noising import base_of, change, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, rebuild
 from fedaudit.fl.wire.protection import Protection, Sending
 
 
@@ -64,5 +64,5 @@ class TopK(Protection):
                 payload, base = sending.message[kind], base_of(kind, sending.reference)
                 kept = largest(change(payload, base), self.config.share, self.config.values == "ternary")
                 whole = {k: v for k, v in payload.items() if k not in kept}
-                sent = rebuilt(payload, base, kept)
+                sent = rebuild(payload, base, kept)
                 sending.message[kind] = Coded(sent, size_of(kept) + size_of(whole))

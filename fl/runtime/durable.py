@@ -53,8 +53,11 @@ def _step(what: str, path: Path, act: Callable[[], T]) -> T:
         ) from error
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replace a file, whole or not at all, even if the machine stops meanwhile. Folders are made."""
+def write(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Replace a file, whole or not at all, even if the machine stops meanwhile. Folders are made.
+
+    Of pieces of data each is asked for when those before it are written.
+    """
     folder(path.parent)
     aside = _write_aside(path, data)
     _flush_path(aside)
@@ -241,24 +244,25 @@ def _flush_all(paths: Collection[Path]) -> None:
             list(pool.map(_flush_path, waiting))
 
 
-def _write_aside(path: Path, data: bytes) -> Path:
+def _write_aside(path: Path, data: bytes | Iterable[bytes | memoryview]) -> Path:
     """The data in a new file beside `path`, not yet flushed; never through a link that lies there."""
     aside = path.with_name(f".{path.name}.partial")
     if aside.is_symlink() or aside.exists():
         _step("remove", aside, lambda: aside.unlink(missing_ok=True))
     handle = _step("open", aside, lambda: os.open(aside, _ASIDE, _MINE))
     try:
-        _write_all(handle, aside, data)
+        for piece in [data] if isinstance(data, bytes) else data:
+            _write_all(handle, aside, piece)
     finally:
         os.close(handle)
     return aside
 
 
-def _write_all(handle: int, path: Path, data: bytes) -> None:
+def _write_all(handle: int, path: Path, data: bytes | memoryview) -> None:
     """Every byte: the system may take some of them and refuse the rest."""
-    done = 0
-    while done < len(data):
-        done += _step("write", path, partial(os.write, handle, data[done:]))
+    left = memoryview(data)
+    while left:
+        left = left[_step("write", path, partial(os.write, handle, left)) :]
 
 
 def _flush_path(path: Path) -> None:

@@ -61,11 +61,6 @@ class Task(Plugin):
         """A name for each group, of data with these names of classes; none where there are no groups."""
         return ()
 
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor | None:
-        """The mean label of a batch by the gradient [width] of the last bias, and the mean of what the network
-        answered; None where it tells nothing."""
-        return None
-
     @abstractmethod
     def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
         """Wrong labels in the place of y [n, ...], by n draws from 0 to 2^64, that only memory can tell.

@@ -54,9 +54,6 @@ class Classify(Task):
         moved = [(int(c) + 1 + draw % (classes - 1)) % classes for c, draw in zip(y, draws, strict=True)]
         return np.array(moved, y.dtype)
 
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.softmax(1).mean(0) - bias
-
 
 def choose_classes(logits: Tensor) -> Tensor:
     """[n, C] -> [n] the likeliest class; NO_ANSWER, which is neither right nor as wanted, where one is NaN."""

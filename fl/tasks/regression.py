@@ -64,9 +64,6 @@ class Regression(Task):
         moves = [(1 + (draw >> 1) % 1000 / 1000) * (1 if draw & 1 else -1) for draw in draws]
         return np.asarray(y + self.config.spread * np.array(moves), y.dtype)
 
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.mean(0) - bias / 2
-
     def learn_scale(self, y: Labels) -> "Regression":
         if self.config.cuts or len(y) < 2 or not y.std() > 0:
             return self

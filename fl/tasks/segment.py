@@ -43,9 +43,6 @@ class Segment(Task):
         moves = np.array([1 + draw % (classes - 1) for draw in draws], y.dtype)
         return np.asarray((y + moves.reshape(-1, *(1 for _ in y.shape[1:]))) % classes, y.dtype)
 
-    def mean_label(self, out: Tensor, bias: Tensor) -> Tensor:
-        return out.softmax(1).transpose(0, 1).flatten(1).mean(1) - bias
-
 
 def measure_dice(right: Tensor, claimed: Tensor, true: Tensor) -> Tensor:
     """[n] twice the places that are right over all that are claimed and all that are true; 1 without any."""

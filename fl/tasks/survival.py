@@ -16,6 +16,8 @@ from torch import Tensor
 
 from fedaudit.fl.runtime.task import Labels, Task
 
+ROWS = 1000  # of which all pairs are compared at once
+
 
 class Survival(Task):
     title = "Survival"
@@ -42,11 +44,17 @@ class Survival(Task):
     def scores(self, out: Tensor, y: Tensor) -> Tensor:
         """Share of an example's comparable pairs in order; a half where it has none."""
         risk, time, event = out.reshape(len(y)), y[:, 0], y[:, 1] > 0
-        earlier = event[:, None] & (time[:, None] < time[None])  # [n, n]: i's event was seen before j's time
-        right = (risk[:, None] > risk[None]).float() + (risk[:, None] == risk[None]).float() / 2
-        pairs = (earlier | earlier.T).sum(1)
-        found = (earlier * right).sum(1) + (earlier * right).sum(0)
-        return torch.where(pairs > 0, found / pairs.clamp(min=1), 0.5)
+        found = [torch.zeros(0).to(risk.device)]
+        for first in range(0, len(y), ROWS):
+            some = slice(first, first + ROWS)
+            own, at = risk[some, None], time[some, None]
+            after = event[some, None] & (at < time)  # [rows, n]: its event was seen before the other's time
+            before = event & (time < at)
+            same = (own == risk).float() / 2
+            pairs = after.sum(1) + before.sum(1)
+            right = (after * ((own > risk) + same)).sum(1) + (before * ((own < risk) + same)).sum(1)
+            found.append(torch.where(pairs > 0, right / pairs.clamp(min=1), 0.5))
+        return torch.cat(found)
 
     def mislabel(self, y: Labels, draws: Sequence[int], classes: int) -> Labels:
         """Seen at another time: between a tenth and ten times as late, at least twice or at most half."""

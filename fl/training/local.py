@@ -124,7 +124,8 @@ class TrainingHooks(Protocol):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor: ...
 
-    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params: ...
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return grads
 
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
         return {}  # nothing moves once more
@@ -133,7 +134,23 @@ class TrainingHooks(Protocol):
         """Passes over a client's `examples` in a round."""
         return int(self.config.local_epochs)
 
-    def is_trainable(self, name: str) -> bool: ...
+    def is_trainable(self, name: str) -> bool:
+        return True
+
+
+class PartTraining(TrainingHooks):
+    """Training by a method's loss alone, with settings of its own, of the parameters that `trains` names."""
+
+    def __init__(
+        self, method: TrainingHooks, config: Any, trains: Callable[[str], bool] = lambda name: True
+    ) -> None:
+        self.config, self._method, self._trains = config, method, trains
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return self._method.loss(net, x, y, const)
+
+    def is_trainable(self, name: str) -> bool:
+        return self._trains(name)
 
 
 @dataclass(frozen=True)

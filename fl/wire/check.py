@@ -84,11 +84,17 @@ class Checks:
             self._check_average(self._central, channel)
         declared: tuple[Kind, ...] = getattr(self._card, channel.value)
         for kind in message:
+            if not isinstance(kind, Kind):
+                raise UserError(
+                    f"{self._card.title}: {sender} sent {kind!r}, which is {type(kind).__name__}, "
+                    "expected a Kind",
+                    hint=f"write Kind({str(kind)!r}), of fedaudit.fl.kinds",
+                )
             if kind not in declared:
                 raise UserError(
                     f"{self._card.title}: {sender} sent {kind.value!r} on the {channel.value}, "
                     "which its card does not declare",
-                    hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
+                    hint=f"add Kind({kind.value!r}) to card.{channel.value}, or stop sending it",
                 )
             for name, value in message[kind].items():
                 if tied := getattr(value, "__dict__", None):

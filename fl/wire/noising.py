@@ -10,6 +10,7 @@ diverged sends noise on what is left, and nobody sees that it did.
 """
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ def change(payload: Payload, base: Payload) -> Payload:
     return {k: v - base[k] if k in base else v for k, v in payload.items() if v.is_floating_point()}
 
 
-def rebuilt(payload: Payload, base: Payload, moved: Payload) -> Payload:
+def rebuild(payload: Payload, base: Payload, moved: Payload) -> Payload:
     """The payload with another change from its base."""
     return payload | {k: base[k] + v if k in base else v for k, v in moved.items()}
 
@@ -64,7 +65,7 @@ def clip(payload: Payload, base: Payload, bound: float, order: int = 2, rows: bo
     With `rows`, each row of an array [rows, ...] is a vector of its own with a clip of its own.
     """
     clipped, binds = _clip_change(payload, base, bound, order, rows)
-    return rebuilt(payload, base, clipped) if binds else payload
+    return rebuild(payload, base, clipped) if binds else payload
 
 
 def perturb(
@@ -82,7 +83,7 @@ def perturb(
         clipped = noise.release(line, clipped)
     elif not binds:
         return payload  # bit for bit: nothing to clip, nothing to add
-    return rebuilt(payload, base, clipped)
+    return rebuild(payload, base, clipped)
 
 
 def _clip_change(payload: Payload, base: Payload, bound: float, order: int, rows: bool) -> tuple[Payload, bool]:
@@ -108,6 +109,11 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
     whole = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
     if kind.listed and not whole:
         whole = ["rows"]
+    return leave_in_clear(kind, whole, sending, source)
+
+
+def leave_in_clear(kind: Kind, names: Iterable[str], sending: Sending, source: str) -> list[Release]:
+    """Releases of these arrays of a kind as they are."""
     return [
         Release(
             round=sending.round,
@@ -117,7 +123,7 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
             mechanism="none",
             source=source,
         )
-        for name in whole
+        for name in names
     ]
 
 

@@ -147,13 +147,6 @@ def _facts(finding: Finding) -> dict[str, str]:
         facts["Also shown by"] = ", ".join(finding.shown_by)
     if finding.part_of:
         facts["The same leak as"] = f"{finding.part_of}; it counts once"
-    if finding.accusations:
-        best = max(finding.accusations, key=lambda a: a.right)
-        place = f" for {best.place}" if best.place else ""
-        facts["Accusations"] = (
-            f"Of those accused of being members {fmt.quantity(best.right, 'fraction')} are{place}, "
-            f"where {fmt.quantity(best.prior, 'fraction')} of an adversary's candidates are members."
-        )
     if finding.threat:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:

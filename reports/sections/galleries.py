@@ -16,8 +16,7 @@ class Galleries(Section):
             blocks.append(
                 Paragraph(
                     f"{plural(count, 'picture')} of people's data, and of what attacks drew of it, are withheld. "
-                    "The run folder keeps them; `fedaudit tools annex RUN annex.html` writes them to a "
-                    "file of their own."
+                    "The run folder keeps them; `report: {show: full}` in the config shows them."
                 )
             )
             rows = [[w.title, str(w.pictures), w.sha256[:16]] for w in result.withheld]

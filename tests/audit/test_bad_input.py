@@ -102,7 +102,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
         "must leave data for the clients",
         "",
     ),
-    "probability above 1": (TEXT.replace("clients: 4", "reply_loss: 1.5"), "must be <= 1", ""),
+    "probability above 1": (TEXT.replace("clients: 4", "failures: {reply_loss: 1.5}"), "must be <= 1", ""),
     "group for a list": (TEXT + "attacks: {name: x}\n", "attacks must be a list", ""),
     "number for a plugin": (TEXT + "protections: [3]\n", "protections[0] must be a name", ""),
     "no such rounds": (TEXT + "record: {rounds: every 0}\n", "record.rounds must be all, last", ""),

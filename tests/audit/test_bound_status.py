@@ -22,7 +22,7 @@ from tests.audit.tiny import TEXT
 ME = "tests.audit.test_bound_status"
 REFUTING = ("was declared, refuted", "loses at least")
 RUN = """
-noise_audit: {play: PLAY}
+noise_audit: PLAY
 report: [json, html, pdf, sarif, junit, markdown]
 attacks: []
 accountants: [exact]

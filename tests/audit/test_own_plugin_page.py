@@ -25,7 +25,7 @@ def test_the_check_the_attack_and_the_protection_of_the_page_run_in_one_audit(
         Path(name).write_text(code)
     given = next(c for c in CONFIGS if "checks" in c)
     given["attacks"] = given["attacks"][1:]
-    given |= {"report": ["json"], "noise_audit": {"play": False}, "workers": 0}
+    given |= {"report": ["json"], "noise_audit": False, "workers": 0}
     given["federation"] |= {
         k: v for k, v in yaml.safe_load(TEXT)["federation"].items() if k in ("dataset", "model")
     }
@@ -38,3 +38,16 @@ def test_the_check_the_attack_and_the_protection_of_the_page_run_in_one_audit(
     assert {len(rows) for rows in people["tested"].values()} == set(people["held"].values())
     assert len(people["planted"]) == 4 and all(p["trials"] == 1 for p in people["planted"].values())
     assert Path("out/variants/rounded/audit.json").is_file()
+
+
+def test_the_data_set_and_the_task_of_the_page_are_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("beds.py").write_text(FILES["beds.py"])
+    given = next(c for c in CONFIGS if c.get("federation", {}).get("dataset") == "beds:Beds")
+    Path("c.yaml").write_text(yaml.safe_dump(given | {"attacks": [], "report": ["json"], "workers": 0}))
+    ran = CliRunner().invoke(app, ["run", "c.yaml", "--out", "out", "--trust-plugins"])
+    assert ran.exit_code in VERDICTS and "failed" not in ran.output, ran.output
+    found = AuditResult.model_validate_json(Path("out/audit.json").read_bytes())
+    assert found.scope.dataset == "Beds" and not found.scope.has_classes

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.privacy.noise_audit_table import HEADER, Row, figure, measure, overrides_of, table
 from fedaudit.audit.accounting.accountants.exact import gaussian
-from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.accounting.budget import round_up
 from fedaudit.fl.runtime.errors import UserError
 
 SMALL = {"federation": {"dataset": "digits", "model": {"name": "mlp", "hidden": [8]}, "clients": 4}, "workers": 0}
@@ -25,7 +25,7 @@ def test_every_noised_kind_has_a_row_with_the_exact_bound(rows: list[Row]) -> No
         ("DP-ReBaFL", "local_prototypes"),
     ]
     for r in rows:
-        assert r.exact == rounded_up(gaussian(2**0.5, 1e-5))  # two rounds at multiplier 1
+        assert r.exact == round_up(gaussian(2**0.5, 1e-5))  # two rounds at multiplier 1
         assert not r.refuted and 0.9 * r.exact < r.lower <= r.exact < r.rdp
     assert rows[0].clear == () and "proto_counts" in rows[1].clear
 

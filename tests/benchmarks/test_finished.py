@@ -108,9 +108,9 @@ def _changed(table: Path, part: str, key: str, value: object = None) -> list[str
 
 def test_a_setting_that_came_or_went_stood_at_its_default_unless_somebody_wrote_it(table: Path) -> None:
     others = ["FedAvg-8", "FedRS-7", "FedRS-8"]
-    assert _changed(table, "settings", "reply_loss") == ["FedAvg-7", *others]  # it came later
+    assert _changed(table, "settings", "empty_round") == ["FedAvg-7", *others]  # it came later
     assert _changed(table, "settings", "gone", 1) == ["FedAvg-7", *others]
-    assert _changed(table, "settings", "reply_loss", 0.5) == others  # another default
+    assert _changed(table, "settings", "empty_round", 0.5) == others  # another default
     assert _changed(table, "settings", "clients") == others  # the table writes it
     assert _changed(table, "written", "gone", 1) == others  # a table wrote it then
 

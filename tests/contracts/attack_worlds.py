@@ -36,6 +36,7 @@ from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.test_label_counts_from_gradient import Batches
+from tests.attacks.updates.trained_rows import TrainedRows
 from tests.attacks.updates.updates import Updates
 from tests.attacks.world import World, weights
 
@@ -243,6 +244,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
     "sums_rows": lambda: of(*sums_that_differ()),
+    "tableak": lambda: of(TrainedRows((1, 1, 2))),
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
     "unsplit": lambda: of(
         Convolved(clients=1), gallery=20, image_steps=10, clone_steps=10, lr=0.05, clone_lr=0.005

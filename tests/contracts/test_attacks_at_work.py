@@ -17,7 +17,9 @@ from fedaudit.audit.observer.view import Observer, select_visible
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.workers import one_thread
+from fedaudit.fl.tasks.survival import Survival
 from fedaudit.fl.threats.threat import Harm, Position
 from tests.contracts.attack_worlds import SLOW, WORLDS, made, stage
 from tests.contracts.played import claim, claimed, digest, evidence, reordered, same, told
@@ -40,6 +42,20 @@ def test_every_attack_has_a_world() -> None:
         f"add to WORLDS of tests/contracts/attack_worlds.py a world with a planted leak: {missing}"
     )
     assert set(WORLDS) <= set(catalog.names("attacks")) and set(WORLDS) >= SLOW
+
+
+NO_IMAGES = [n for n in NAMES if "images" not in catalog.load("attacks", n).card.needs]
+
+
+@pytest.mark.parametrize("name", NO_IMAGES)
+def test_an_attack_that_needs_no_images_is_refused_without_a_word_of_images(name: str) -> None:
+    played, attack = stage(name), configure(catalog.load("attacks", name), stage(name).settings, "")
+    lacking: list[dict[str, Any]] = [{}, {"trainer": None}, {"task": Survival()}, {"player": None}]
+    if (own := played.knowledge.auxiliary) is not None:
+        lacking += [{"auxiliary": own.only(np.arange(few))} for few in (0, 1)]
+    for lacks in lacking:
+        known = replace(played.knowledge, **lacks)
+        assert not [s for view in ([], played.view) if "image" in (s := attack.not_applicable(view, known))]
 
 
 # What is planted is found

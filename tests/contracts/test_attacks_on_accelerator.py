@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.evaluation.gradients import updates
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
 from fedaudit.audit.phases.attack import Bench, attack_once
@@ -20,6 +23,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart
 from tests.attacks.batches.batch_world import Known
+from tests.attacks.updates.gradients import Planted
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
@@ -137,3 +141,46 @@ def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[
         with accelerator():
             there = run(DEVICE)
     assert find_differences(*(json.loads(json.dumps(files)) for files in (here, there))) == {}
+
+
+class Narrow(InvertingGradients):
+    """Of whose searches memory holds no more than three side by side."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.widths: list[int] = []
+
+    def _search_together(self, rows: Any, copy: Any) -> Any:
+        if len(rows) > 3:
+            raise torch.OutOfMemoryError
+        self.widths.append(len(rows))
+        return super()._search_together(rows, copy)
+
+
+class Unstackable(InvertingGradients):
+    def _search_together(self, rows: Any, copy: Any) -> Any:
+        raise RuntimeError("vmap: this operator has no batching rule")
+
+
+@pytest.mark.gpu
+@apart
+def test_searches_side_by_side_find_what_they_find_one_after_another() -> None:
+    planted = Planted(((1, 1), (1, 3), (2, 1)), groups=2)
+    settings, known = InvertingGradients.Config(iterations=8, restarts=2), planted.knowledge
+    chosen = [u for u in updates(planted.artifacts, known) if u.batch * u.steps <= 3]
+
+    def search(attack: InvertingGradients, known: Knowledge) -> np.ndarray[Any, Any]:
+        numbers, rng = [u.examples for u in chosen], np.random.default_rng(0)
+        return np.concatenate([x for x, _ in attack.invert_all(chosen, numbers, known, rng)])
+
+    narrow = Narrow(settings)
+    with one_thread():
+        here = search(InvertingGradients(settings), known)
+        with accelerator():
+            there = [
+                search(attack, move(known))
+                for attack in (narrow, InvertingGradients(settings), Unstackable(settings))
+            ]
+    assert narrow.widths == [2] * 6  # of the four searches of each size, twice two
+    for found in there:
+        assert np.abs(found - here).max() <= TOLERANCE

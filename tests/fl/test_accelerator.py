@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.speed import counts as counting
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.load import make_config
 from fedaudit.audit.phases.execute import execute
@@ -183,3 +184,23 @@ def test_a_site_that_no_other_process_can_make_works_here(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("nightly", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_on_an_accelerator(nightly: bool) -> None:
     run_apart(nightly)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(REAL, reason="the pretended device counts")
+@apart
+def test_no_number_crosses_to_the_device_or_back_for_a_step_or_an_iteration() -> None:
+    with accelerator():
+        kernels = {
+            what: counting.count_more(of, 2)
+            for what, of in {
+                "ten": lambda n: counting.count_round("small", 10, n, 10),
+                "one": lambda n: counting.count_round("small", 1, n, 1),
+                "start": lambda n: counting.count_inversion(n, 1),
+                "starts": lambda n: counting.count_inversion(n, 4),
+            }.items()
+        }
+    assert all(found.keys() == {"kernels"} for found in kernels.values()), kernels
+    most = {what: found["kernels"] for what, found in kernels.items()}
+    assert most["one"] < 40 and most["ten"] < 4 * most["one"]
+    assert most["start"] < 300 and most["starts"] < 1.25 * most["start"]

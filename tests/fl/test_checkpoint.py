@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from fedaudit.fl.recording.checkpoint import Checkpoints, Saved, is_finished
@@ -40,6 +42,24 @@ def equal(a: Any, b: Any) -> bool:
 
 
 # Trees --------------------------------------------------------------------------------------
+
+
+def test_a_tree_is_written_as_safetensors_would_piece_by_piece(tmp_path: Path) -> None:
+    shared = torch.arange(12.0).view(3, 4)
+    tensors = {
+        "z\x1f\u00e9": torch.tensor([True, False, True]),
+        "whole": shared,
+        "transposed": shared.t(),
+        "short": torch.ones(3, dtype=torch.bfloat16),
+        "one": torch.tensor(2.5, dtype=torch.float64),
+        "none": torch.zeros(0, 3),
+    }
+    tree.save(tmp_path / "tree", tensors)
+    with safe_open(tmp_path / "tree", framework="pt") as file:
+        metadata = file.metadata()
+    assert (tmp_path / "tree").read_bytes() == save(
+        {k: v.clone().contiguous() for k, v in tensors.items()}, metadata
+    )
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedaudit.fl.availability.bernoulli import Bernoulli
-from fedaudit.fl.availability.clustered import Clustered
+from fedaudit.fl.availability.bernoulli import Bernoulli, Clustered
 from fedaudit.fl.availability.full import Full
 from fedaudit.fl.availability.markov import Markov
 from fedaudit.fl.availability.uniform import Uniform

@@ -19,8 +19,7 @@ from fedaudit.fl.clients.time_model import (
     training_cost,
 )
 from fedaudit.fl.devices.counted import Counted
-from fedaudit.fl.devices.femnist_cnn import FemnistCNN
-from fedaudit.fl.devices.shakespeare_rnn import ShakespeareRNN
+from fedaudit.fl.devices.freezefl import FemnistCNN, ShakespeareRNN
 from fedaudit.fl.families.layers import layers, multiply_adds
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, state_of

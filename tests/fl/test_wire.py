@@ -106,8 +106,16 @@ def test_an_undeclared_kind_is_refused_with_this_sentence(books: Books) -> None:
         books.wire.uplink(0, {**UP, Kind.LABEL_COUNTS: {"counts": torch.ones(3)}}, 4, {})
     assert str(error.value) == (
         "Example: client/4 sent 'label_counts' on the uplink, which its card does not declare\n"
-        "  hint: add Kind.LABEL_COUNTS to card.uplink, or stop sending it"
+        "  hint: add Kind('label_counts') to card.uplink, or stop sending it"
     )
+    assert books.artifacts() == [] and books.releases() == []
+
+
+def test_a_kind_that_is_written_as_text_is_refused_with_what_to_write(books: Books) -> None:
+    with pytest.raises(
+        UserError, match=r"sent 'local_model', which is str, expected a Kind(.|\n)*Kind\('local_model'\)"
+    ):
+        books.wire.uplink(0, {"local_model": UP[Kind.LOCAL_MODEL]}, 4, {})  # type: ignore[dict-item]
     assert books.artifacts() == [] and books.releases() == []
 
 

@@ -203,8 +203,7 @@ def run(
             metrics=metrics,
             checkpoints=checkpoints,
             empty_round=empty_round,  # type: ignore[arg-type]
-            reply_loss=reply_loss,
-            failures=failures or FailureConfig(),
+            failures=failures or FailureConfig(reply_loss=reply_loss),
             progress=partial(_stop, stop_after),
             aggregator=aggregator or mean(),
             prototype_aggregator=prototype_aggregator or mean(),

@@ -33,7 +33,7 @@ workers: 0
 report: [json]
 record: {rounds: all}
 attacks: [example_numbers]
-noise_audit: {play: false}
+noise_audit: false
 """
 GROUPS = {"budget": ("dp",), "shred": ("tools",)}
 PHASES = ("simulate", "attack", "account", "score", "report")
@@ -68,13 +68,13 @@ configs = st.fixed_dictionaries(
     {"kind": st.just("config"), "command": st.sampled_from(("show", "plan")), "changes": _content}
 )
 claims = st.fixed_dictionaries({"kind": st.just("claims"), "changes": _content})
-TERMS = ("waivers", "require", "policy", "key", "seal")
+TERMS = ("terms", "policy", "key", "seal")
 terms = st.fixed_dictionaries({"kind": st.just("terms"), "command": st.sampled_from(TERMS), "changes": _content})
 _odd = st.lists(st.tuples(_fraction, _fraction, st.integers(0, 999)), max_size=2)
 inboxes = st.fixed_dictionaries(
     {
         "kind": st.just("inbox"),
-        "command": st.sampled_from(("import", "import", "import", "doctor", "init")),
+        "command": st.sampled_from(("import", "import", "import", "plan", "init")),
         "changes": st.lists(_change, max_size=2),
         "arrays": _odd,  # of a message or of a truth
         "variants": st.sampled_from(("[]", "[]", "[]", "[]", "auto")),  # most of an audit's time
@@ -122,8 +122,12 @@ def _terms(folder: Path, run: Path) -> None:
     about = {"run": read_chain(run).content(), "reason": "It is a pilot.", "owner": "A. Person"}
     finding = {"finding": "example_numbers", "severity": "medium", "digest": "0" * 64}
     rows = [{**about, **what, "expires": "2999-01-31"} for what in (finding, {"question": "membership.x.y"})]
-    (folder / "waivers.yaml").write_text(yaml.safe_dump({"waivers": rows}))
-    (folder / "require.yaml").write_text("attacks: [example_numbers, {name: lira, shadows: 16}]\n")
+    asked = {
+        "fail_on": "medium",
+        "attacks": ["example_numbers", {"name": "lira", "shadows": 16}],
+        "waivers": rows,
+    }
+    (folder / "terms.yaml").write_text(yaml.safe_dump(asked))
     shutil.copy(ROOT / "audit" / "policy" / "default.yaml", folder / "policy.yaml")
 
 
@@ -225,7 +229,7 @@ def sealed_again(folder: Path) -> None:
 
 UNCHANGED: dict[str, list[dict[str, Any]]] = {
     "folder": [{"command": name, "sealed": False} for name in ("verify", "compare", "budget")],
-    "inbox": [{"command": "import"}, {"command": "doctor"}, {"command": "init"}],
+    "inbox": [{"command": "import"}, {"command": "plan"}, {"command": "init"}],
     "config": [{"command": "show"}, {"command": "plan"}],
     "claims": [{}],
     "terms": [{"command": name} for name in TERMS],
@@ -290,7 +294,7 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
     elif name == "explain":
         arguments = [name, "example_numbers", "--run", "target"]
     elif name == "shred":
-        arguments = [name, "target", "--yes"]
+        arguments = [name, "target"]
     elif name == "seal":
         arguments = ["check", "target", "--sign", str(_bases() / "terms" / "sealer.pem")]
     elif name == "sealed":
@@ -310,8 +314,8 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
 
 
 def _act_on_inbox(name: str) -> Callable[[], None]:
-    if name == "doctor":
-        return command("tools", "doctor", "target/inbox")
+    if name == "plan":
+        return command("plan", "target/inbox")
     if name == "init":
         return command("init", "target/new.yaml", "--from", "target/inbox", "--truth", "target/truth")
     more = ("--config", "target/own.yaml", "--out", "target/run", "--trust-plugins")

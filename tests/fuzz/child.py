@@ -1,6 +1,7 @@
 """One command in a forked process that has all loaded, with 2 GiB and 60 seconds, and what became of it."""
 
 import contextlib
+import io
 import os
 import re
 import resource
@@ -121,6 +122,7 @@ def command(*arguments: str) -> Callable[[], None]:
     def act() -> None:
         from fedaudit.audit.cli.main import app
 
+        sys.stdin = io.StringIO("y\n")  # to whatever it asks
         app(list(arguments))
 
     return act

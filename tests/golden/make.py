@@ -8,10 +8,12 @@ public key of who sealed it, whose private key is thrown away. Later versions ju
 import shutil
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+from fedaudit.audit.attestation import seal
 from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
 from tests.audit.attestation.forger import make_key
@@ -31,7 +33,7 @@ federation:
 workers: 0
 report: [markdown]
 """
-QUIET = "noise_audit: {play: false}\nvariants: []\n"
+QUIET = "noise_audit: false\nvariants: []\n"
 CONFIGS = {  # name -> what its config says besides
     "counts": f"""{QUIET}
 method: {{name: rebafl, rounds: 1, local_epochs: 1}}
@@ -56,7 +58,7 @@ matrix: {{adversaries: [sign_flip], aggregators: [median]}}
     "options": """
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 attacks: [played_message]
-noise_audit: {play: false}
+noise_audit: false
 variants:
   - {name: clipped, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}
 """,
@@ -69,9 +71,10 @@ def make(name: str, place: Path) -> None:
         work = Path(scratch)
         (work / "c.yaml").write_text(SMALL + CONFIGS[name])
         key = make_key(work)
+        seal.COUNTS = timedelta(days=3650)  # a golden folder is judged for longer than a year
         for words in (
             ("run", work / "c.yaml", "--out", work / "run"),
-            ("tools", "seal", work / "run", "--key", work / "sealer.pem", "--days", 3650),
+            ("check", work / "run", "--sign", work / "sealer.pem"),
         ):
             done = CliRunner().invoke(app, [*map(str, words)])
             assert done.exit_code in (0, 1, 3), done.output

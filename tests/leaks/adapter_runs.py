@@ -26,7 +26,7 @@ FEDERATION = {
     "partition": {"name": "people", "each": 4},
     "availability": "full",
     "model": {"name": "tiny_gpt", "dim": 32, "layers": 2, "task": "lm"},
-    "base": {"dataset": "help_pages", "steps": 10},
+    "base": 10,
     "adapters": {"rank": 8, "targets": ["q", "v"]},
     "holdout": {"auxiliary": 0.3, "reference": 0.3},
 }
@@ -174,7 +174,7 @@ def make_config(
             "protections": protections,
             "record": {"rounds": "all"},
             "replay": {"sizes": [1], "clients": 2, "groups": 8, "updates": [1], "update_steps": [1]},
-            "budget": {"minutes": 10},  # more than all attacks take, on a busy machine too
+            "budget": 10,  # more than all attacks take, on a busy machine too
             "evaluate_every": 100,
         }
     )

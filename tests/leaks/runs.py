@@ -191,8 +191,8 @@ def config(leak: Leak, honest: bool, minutes: float) -> Config:
                 "update_steps": [1],
                 "update_groups": 3,
             },
-            "budget": {"minutes": minutes},
-            "noise_audit": {"play": False},
+            "budget": minutes,
+            "noise_audit": False,
             "evaluate_every": 100,
         }
     )

@@ -28,7 +28,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair]:
     """The first and the next 300 rows of a CSV file, as a network is given them, and their labels."""
     folder = tmp_path_factory.mktemp("clinic")
     write_clinic(folder / "clinic.csv", 1000)
-    assert invoke("init", str(folder / "a.yaml"), "--data", str(folder / "clinic.csv"))[0] == 0
+    assert invoke("init", str(folder / "a.yaml"), "--from", str(folder / "clinic.csv"))[0] == 0
     data = CSV(CSV.Config(path=str(folder / "clinic.csv"), schema=str(folder / "clinic.schema.yaml"))).load()
     assert data.columns is not None
     x, y = data.columns.model_input(data.train.x), data.train.y

@@ -4,11 +4,13 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from fedaudit.attacks.evidence import Baseline
 from fedaudit.audit.cli.ending import summarise
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.page import write_page
@@ -261,6 +263,25 @@ def test_a_harm_that_an_option_makes_worse_has_an_arrow_and_a_milder_one_is_redu
 )
 def test_the_banner_says_people_first(make: object, said: str) -> None:
     assert make().verdict.page.sentence == said  # type: ignore[operator]
+
+
+def test_one_person_is_exposed_and_the_one_attack_found_its_planted_leak() -> None:
+    audited = exposed()
+    for q in audited.questions:
+        q.at_least, q.groups = min(q.at_least, 1), []
+    for risk in audited.verdict.risks:
+        risk.at_least = min(risk.at_least, 1)
+    made = write_page(audited, audited.verdict.word, "", audited.verdict.risks, [], "high")
+    assert made.sentence.startswith("At least 1 of 1,400 people is exposed to the server")
+    attack = next(f for f in result().findings if any(e.control == "positive" for e in f.evidence))
+    chance = (Baseline(name="chance", value=0.5),)
+    clear_one = next(e for e in attack.evidence if e.control == "positive")
+    attack.evidence = [
+        replace(clear_one, measure="auc", unit="fraction", value=1.0, interval=(0.9, 1.0), baselines=chance)
+    ]
+    audited.findings = [attack]
+    made = write_page(audited, audited.verdict.word, "", audited.verdict.risks, [], "high")
+    assert made.answers[4].answer.startswith("The one attack for which leaks were planted found some.")
 
 
 def test_the_banner_and_the_rows_name_the_few_harms_that_forbid_a_deployment() -> None:

@@ -191,7 +191,7 @@ SIMULATED: dict[str, World] = {
         either("answer", "p:", ".p", false=(READY, "clear *", "exposed *", "hit *"), says=TELLS_NOT),
     ),
     "every reply is lost": World(
-        audit(federation={"reply_loss": 1.0, "empty_round": "skip"}),
+        audit(federation={"failures": {"reply_loss": 1.0}, "empty_round": "skip"}),
         either("reply_loss", "answer", "lost", false=(READY, "clear *", "exposed *", "hit *"), says=TELLS_NOT),
     ),
     "one round": World(audit(method={"rounds": 1}, attacks="auto"), runs(false=(READY,))),
@@ -200,7 +200,7 @@ SIMULATED: dict[str, World] = {
     ),
     # There is an upper limit only of an attack on every round
     "rounds of which one was recorded": World(
-        audit(method={"rounds": 3}, record={"rounds": [1]}, attacks="auto", budget={"minutes": 0.3}),
+        audit(method={"rounds": 3}, record={"rounds": [1]}, attacks="auto", budget=0.3),
         runs(
             false=(READY, "bounded membership.server", "bounded exact_record.server", "bounded membership.public")
         ),
@@ -226,7 +226,7 @@ SIMULATED: dict[str, World] = {
     ),
     "no attack": World(audit(attacks=[]), few("exposed *", "clear *", says=TELLS_NOT)),
     "a budget of a third of a second": World(
-        audit(attacks="auto", budget={"minutes": 0.005}),
+        audit(attacks="auto", budget=0.005),
         few(says=("open exact_record.server", "open reconstruction.server", "open membership.server")),
     ),
     "a class without rows": World(audit(without_class_5), either("class 5", "y_test", false=UNTRIED)),
@@ -296,7 +296,7 @@ SIMULATED: dict[str, World] = {
     ),
     "noise for nobody": World(
         audit(
-            federation={"reply_loss": 1.0, "empty_round": "skip"},
+            federation={"failures": {"reply_loss": 1.0}, "empty_round": "skip"},
             protections=[{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0}],
         ),
         either("reply_loss", "lost", false=(READY, "clear *", "exposed *", "hit *"), says=TELLS_NOT),

@@ -645,7 +645,7 @@ HOSPITALS: dict[str, Any] = {"data": partial(deal, [140, 190, 260, 340]), "held_
 def whole(one: Recorded, wrong: str = "") -> World:
     """A federation whose operator states how it was trained, and all of whose panel runs."""
     subject = stated(len(one.data()[0]), method=FEDAVG | {"rounds": one.rounds})
-    return replace(brought(one, ANSWERED, subject, attacks=PANEL, budget={"minutes": 10}), wrong=wrong)
+    return replace(brought(one, ANSWERED, subject, attacks=PANEL, budget=10), wrong=wrong)
 
 
 EVERYTHING: dict[str, World] = {

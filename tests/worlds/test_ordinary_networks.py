@@ -32,7 +32,7 @@ def write_config(folder: Path, data: Any, model: Any, attacks: Any, **more: Any)
         },
         "method": {"name": "fedavg", "rounds": 1, **TRAINING} | more.get("method", {}),
         "attacks": attacks if isinstance(attacks, str) else list(attacks),
-        "budget": {"minutes": 0.2},
+        "budget": 0.2,
         "report": ["json"],
         "workers": 0,
     }
@@ -93,7 +93,7 @@ def test_the_config_that_init_writes_bears_batch_normalisation(network: str, tmp
     assert RUNNER.invoke(app, ["init", str(path)]).exit_code == 0
     config = yaml.safe_load(path.read_text())
     config["federation"]["model"] = f"{HERE}:{network}"
-    path.write_text(yaml.safe_dump(config | {"workers": 0, "report": ["json"], "budget": {"minutes": 0.5}}))
+    path.write_text(yaml.safe_dump(config | {"workers": 0, "report": ["json"], "budget": 0.5}))
     check_run(path, NETWORKS[network].run, "auto")
 
 

@@ -123,13 +123,7 @@ def recorded(
     return bring
 
 
-SMALL: Mapping[str, Any] = {
-    "seed": 7,
-    "budget": {"minutes": 0.1},
-    "variants": [],
-    "report": ["json", "html"],
-    "workers": 0,
-}
+SMALL: Mapping[str, Any] = {"seed": 7, "budget": 0.1, "variants": [], "report": ["json", "html"], "workers": 0}
 
 
 class Refused(NamedTuple):

@@ -76,4 +76,4 @@ if __name__ == "__main__":
     if not 3 <= len(sys.argv) <= 4:
         sys.exit(str(__doc__))
     made = convert(Path(sys.argv[1]), Inbox(sys.argv[2], "checkpoints"), int(sys.argv[3]) if sys.argv[3:] else 0)
-    print(f"{made} checkpoints recorded; next: fedaudit tools doctor {sys.argv[2]}")
+    print(f"{made} checkpoints recorded; next: fedaudit plan {sys.argv[2]}")

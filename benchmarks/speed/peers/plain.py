@@ -5,12 +5,14 @@
 
 import copy
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from benchmarks.speed.peers.contract import Turns, cores, read
+from benchmarks.speed.peers.contract import Turns, Workload, cores, read
 
 
 def main() -> None:
@@ -29,13 +31,17 @@ def main() -> None:
     for cohort in work.cohorts:
         if not turns.begin():
             return
-        states = []
-        for client in cohort:
-            local = copy.deepcopy(model)
-            work.train(local, client)
-            states.append(local.state_dict())
-        model.load_state_dict({name: sum(s[name] for s in states) / len(states) for name in states[0]})
+        run_round(work, model, cohort)
         turns.end(model)
+
+
+def run_round(work: Workload, model: nn.Module, cohort: Sequence[int]) -> None:
+    states = []
+    for client in cohort:
+        local = copy.deepcopy(model)
+        work.train(local, client)
+        states.append(local.state_dict())
+    model.load_state_dict({name: sum(s[name] for s in states) / len(states) for name in states[0]})
 
 
 if __name__ == "__main__":

@@ -68,6 +68,15 @@ def test_28_of_the_35_people_of_one_class_are_seen_in_their_group() -> None:
     assert "class 1 of client 3" not in found  # five people
 
 
+def test_groups_of_labels_that_are_no_classes_are_not_called_so() -> None:
+    """Of a regression it said "21 people of class 8"."""
+    truth = Hospital()
+    truth.auxiliary = replace(truth.auxiliary, labels=np.array([0.5, 1.5]))
+    names = set(groups(count(truth=truth)))
+    assert {"group 0", "group 1", "client 3", "group 0 of client 3"} <= names
+    assert not any("class" in name for name in names)
+
+
 def test_a_class_that_scores_high_for_members_and_held_out_people_alike_has_as_much_luck() -> None:
     luck = np.concatenate([np.zeros(100), np.arange(50) < 40])
     people = count(luck)

@@ -1,11 +1,14 @@
 """A value of a known person is learned from a model that knows the person by heart, and from no other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.models.missing_column import Answers, MissingColumn, list_values, place_values
 from fedaudit.fl.data.columns import Column
+from fedaudit.fl.tasks.survival import Survival
 from tests.attacks.models.rows_by_heart import RowsByHeart
 
 RNG = np.random.default_rng(0)
@@ -56,7 +59,11 @@ def test_values_that_are_filled_in_are_levels_or_middles_of_fifths() -> None:
 
 def test_without_public_people_or_a_model_it_does_not_apply() -> None:
     world = RowsByHeart()
-    assert "shadow models need auxiliary" in MissingColumn().not_applicable([], Knowledge(classes=2, shape=(10,)))
+    assert "trained on auxiliary examples" in MissingColumn().not_applicable(
+        [], Knowledge(classes=2, shape=(10,))
+    )
     assert MissingColumn().not_applicable([], world.knowledge) == "no global model was recorded"
+    said = MissingColumn().not_applicable([], replace(world.knowledge, task=Survival()))
+    assert "depends on who else is asked" in said
     said = MissingColumn().not_applicable([], Knowledge(classes=2, shape=(1, 8, 8)))
     assert said == "the clients' examples are no rows of a table, and have no column to miss"

@@ -91,7 +91,7 @@ def test_a_model_is_held_against_the_one_before_it_whoever_reads_either() -> Non
 
 @pytest.mark.parametrize(
     ("lacks", "says"),
-    [("model", "together with one before it"), ("auxiliary", "auxiliary images"), ("images", "no images")],
+    [("model", "together with one before it"), ("auxiliary", "auxiliary examples"), ("images", "no images")],
 )
 def test_what_it_cannot_work_with_is_said(lacks: str, says: str) -> None:
     view, known = world().artifacts, world().knowledge

@@ -9,6 +9,7 @@ from fedaudit.attacks.evaluation.scores import (
     lira_offline,
     lira_online,
     log_probability,
+    measure_fit,
     modified_entropy,
     moments,
     rmia,
@@ -16,6 +17,8 @@ from fedaudit.attacks.evaluation.scores import (
 )
 from fedaudit.attacks.models._shadows import halves
 from fedaudit.attacks.models.rmia import rank_ratios
+from fedaudit.fl.tasks.regression import Regression
+from fedaudit.fl.tasks.survival import Survival
 
 INS, OUTS = [1.5, 2.5, 2.0, 2.2], [-0.5, 0.3, 0.0, 0.6]
 P_Z, OUTS_Z = [0.8, 0.3, 0.6], np.array([(0.8, 0.7), (0.5, 0.4), (0.2, 0.3)]).T
@@ -29,6 +32,27 @@ def test_lira_gives_the_published_formula_by_hand() -> None:
     assert lira_online(2.0, INS, OUTS) == pytest.approx(11.039641, abs=1e-6)
     assert stats.norm.logcdf(lira_offline(2.0, OUTS)) == pytest.approx(-1.452134e-6, rel=1e-6)
     assert scaled_logit(logits([0.9, 0.06, 0.04]), np.array([0]))[0] == pytest.approx(2.197225)
+
+
+def test_of_a_risk_set_two_who_were_learnt_in_their_order_both_stand_out_and_by_their_loss_one_does() -> None:
+    """Times 1 and 9, with risks 8 and -8, among hundred people between them of whom nothing was learnt."""
+    rng = np.random.default_rng(0)
+    times = np.concatenate([[1.0, 9.0], rng.permutation(np.linspace(2, 8, 100))])
+    y = np.stack([times, np.ones(102)], axis=1).astype(np.float32)
+    risks = np.concatenate([[8.0, -8.0], rng.normal(0, 0.3, 100)])[:, None]
+    fit = measure_fit(Survival(), risks, y)
+    assert fit[:2].tolist() == [1, 1] and fit[2:].max() < 1
+    last = np.concatenate([y, [[20.0, 1.0]]]).astype(np.float32)  # somebody is at risk after all of them
+    with_last = np.concatenate([risks, [[0.0]]])
+    assert measure_fit(Survival(), with_last, last)[1] > np.quantile(fit[2:], 0.95)
+    import torch
+
+    losses = Survival().losses(torch.from_numpy(with_last), torch.from_numpy(last)).numpy()
+    assert losses[0] < losses[2:-1].min() and losses[1] > losses[2:-1].max()
+
+
+def test_of_other_tasks_the_fit_is_minus_the_loss_of_each_by_itself() -> None:
+    assert measure_fit(Regression(), np.array([[3.0], [1.0]]), np.array([1.0, 1.0])).tolist() == [-4, 0]
 
 
 def test_lira_is_the_ratio_of_two_normal_densities() -> None:

@@ -217,7 +217,7 @@ SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam", "fednova", "stc", "hetlora", "feddyn"]
+    "of", ["fedavg", "ifca", "scaffold", "rebafl", "fedopt", "fednova", "stc", "hetlora", "feddyn"]
 )
 def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
     found = small(of, "adaptive", family=SHORT)

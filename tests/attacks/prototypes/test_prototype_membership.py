@@ -113,7 +113,7 @@ def test_a_rate_that_needs_more_negatives_is_left_out() -> None:
 
 def test_classes_without_auxiliary_images_are_refused() -> None:
     picky = PrototypeMembership(PrototypeMembership.Config(least_auxiliary=10_000))
-    with pytest.raises(UserError, match="enough auxiliary images"):
+    with pytest.raises(UserError, match="enough auxiliary examples"):
         picky.run(world().artifacts, world().knowledge, np.random.default_rng(0))
     with pytest.raises(UserError, match="noise_std must be >= 0, got -1"):
         configure(PrototypeMembership, {"noise_std": -1}, "attacks[0]")

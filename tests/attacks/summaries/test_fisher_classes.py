@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.summaries._fisher import read_inputs, solve_uniform, unmix
+from fedaudit.attacks.summaries._fisher import solve_uniform, unmix
 from fedaudit.attacks.summaries.fisher_classes import FisherClasses
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -47,26 +46,6 @@ def test_unmixing_by_hand() -> None:
     missing = means.copy()
     missing[2] = np.nan  # no auxiliary image of that class
     assert np.allclose(unmix(means.T @ [0.25, 0.75, 0.0], missing), [0.25, 0.75, 0.0])
-
-
-def test_of_one_example_the_root_of_a_quotient_is_the_input_and_that_is_algebra() -> None:
-    """x = (0, 1/2, 1): any network above the layer gives these very numbers; two examples do not."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
-    x = torch.tensor([[0.0, 0.5, 1.0], [1.0, 0.0, 0.25]])
-
-    def diagonal(rows: list[int]) -> tuple[Any, Any]:
-        found = [torch.zeros_like(p) for p in net[0].parameters()]
-        for i in rows:
-            loss = nn.functional.cross_entropy(net(x[i : i + 1]), torch.tensor([i]))
-            for f, g in zip(found, torch.autograd.grad(loss, list(net[0].parameters())), strict=True):
-                f += g.square() / len(rows)
-        return tuple(f.numpy() for f in found)
-
-    assert np.allclose(read_inputs(*diagonal([0])), [0.0, 0.5, 1.0], atol=1e-6)
-    both = read_inputs(*diagonal([0, 1]))
-    assert not np.allclose(both, [0.0, 0.5, 1.0], atol=0.05)
-    assert np.isnan(read_inputs(np.zeros((5, 3)), np.zeros(5))).all()
 
 
 def test_clients_of_two_classes_are_read_off_their_diagonals() -> None:

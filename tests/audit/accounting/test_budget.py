@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants.exact import Exact
-from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest, budgets, highest_tpr, rounded_up
+from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest, budgets, highest_tpr, round_up
 from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
@@ -250,7 +250,7 @@ def test_a_bound_says_what_it_assumes_and_what_it_excludes() -> None:
     ],
 )
 def test_epsilon_is_rounded_up(value: float, expected: float) -> None:
-    assert rounded_up(value) == expected and rounded_up(value) >= value
+    assert round_up(value) == expected and round_up(value) >= value
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import pytest
 
 from fedaudit.audit.accounting import draws
 from fedaudit.audit.accounting.draws import contradictions
-from fedaudit.fl.availability.bernoulli import Bernoulli
-from fedaudit.fl.availability.clustered import Clustered
-from fedaudit.fl.availability.persistent import Persistent
+from fedaudit.fl.availability.bernoulli import Bernoulli, Clustered, Persistent
 from fedaudit.fl.availability.uniform import Uniform
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.runtime.streams import Streams

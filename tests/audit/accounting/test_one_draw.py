@@ -14,7 +14,7 @@ import torch
 from fedaudit.audit.accounting.accountants import pld
 from fedaudit.audit.accounting.budget import towards
 from fedaudit.audit.accounting.terms import Term, terms
-from fedaudit.fl.availability.persistent import Persistent
+from fedaudit.fl.availability.bernoulli import Persistent
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.ledger import EACH, Release, read
 from fedaudit.fl.methods.fedavg import FedAvg

@@ -34,7 +34,7 @@ def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Sim
             "empty_round": "skip",
             "model": "small_cnn",
             **adapters(method, "fc"),
-            "reply_loss": 0.2,
+            "failures": {"reply_loss": 0.2},
             "holdout": {"server": 0.1},
         },
         "method": {"name": method, **settings},

@@ -43,7 +43,7 @@ workers: 0
 report: [json]
 record: {rounds: all}
 attacks: [example_numbers, buffer_membership]
-noise_audit: {play: false}
+noise_audit: false
 """
 
 
@@ -65,8 +65,10 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def check(folder: Path, *more: str) -> Result:
-    return RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--fail-on", "medium", *more])
+def check(folder: Path, *more: str, **terms: Any) -> Result:
+    path = folder.with_name("terms.yaml")
+    path.write_text(json.dumps({"fail_on": "medium"} | terms))
+    return RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--terms", str(path), *more])
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -217,7 +219,7 @@ def test_the_untouched_folder_is_decided_under_a_policy_named_by_its_digest(fold
 
 def test_the_reviewers_bar_moves_the_verdict(folder: Path) -> None:
     bars = ("critical", "high", "medium", "low")
-    codes = [check(folder, "--fail-on", bar).exit_code for bar in bars]
+    codes = [check(folder, fail_on=bar).exit_code for bar in bars]
     assert codes == [3, 3, 1, 1]  # at high: nothing, and an attack that could not tell
 
 
@@ -229,14 +231,12 @@ def test_a_reviewers_policy_decides_and_is_not_called_fixed_before(folder: Path,
     assert "the folder's own verdict is by policy default" in done.stdout
 
 
-def test_attacks_that_are_required_must_have_run_and_as_required(folder: Path, tmp_path: Path) -> None:
-    need = tmp_path / "attacks.yaml"
-    for text, phrase in [
-        ("attacks: [upcnn]", "upcnn is required and was not planned"),
-        ("attacks: [buffer_membership]", "buffer_membership is required and did not run"),
+def test_attacks_that_are_required_must_have_run_and_as_required(folder: Path) -> None:
+    for name, phrase in [
+        ("upcnn", "upcnn is required and was not planned"),
+        ("buffer_membership", "buffer_membership is required and did not run"),
     ]:
-        need.write_text(text)
-        done = RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--require", str(need)])
+        done = check(folder, fail_on="high", attacks=[name])
         assert done.exit_code == 3 and phrase in done.stdout, done.output
 
 
@@ -264,11 +264,9 @@ def waivers_of(folder: Path) -> list[dict[str, str]]:
     ],
 )
 def test_a_waiver_holds_for_one_finding_of_one_run_as_it_was_seen(
-    change: dict[str, str], phrase: str, folder: Path, tmp_path: Path
+    change: dict[str, str], phrase: str, folder: Path
 ) -> None:
-    made = [w | change for w in waivers_of(folder) if w["severity"] == "medium"]
-    (tmp_path / "w.yaml").write_text(json.dumps({"waivers": made}))
-    done = check(folder, "--waivers", str(tmp_path / "w.yaml"))
+    done = check(folder, waivers=[w | change for w in waivers_of(folder) if w["severity"] == "medium"])
     assert done.exit_code == (1 if change else 3), done.output  # 3: an attack could not tell
     assert phrase in done.stdout and ("accepted by name" in done.stdout) is not bool(change)
 

@@ -251,8 +251,7 @@ def test_a_deployed_file_is_the_audited_model_or_is_refused(sealed: Path, keys: 
         (["verify", str(other), *words], "is not the model that was audited"),
         (["verify", str(sealed / "audit.json"), *words], "is not the model that was audited"),
         (["verify", str(deployed), *words[:2]], "without the key of its signer"),
-        (["verify", str(deployed), *words, "--require", str(deployed)], "--require decides about a run folder"),
-        (["verify", str(deployed), *words, "--fail-on", "low"], "--fail-on decides about a run folder"),
+        (["verify", str(deployed), *words, "--terms", str(deployed)], "--terms decides about a run folder"),
         (["verify", str(deployed), *words[:3], str(keys / "other.pub.pem")], "not signed by the key"),
         (["verify", str(tmp_path / "none"), *words], "is no file of a model"),
     ):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.audit.attestation.reviewer_files import apply_waivers, read_waivers
+from fedaudit.audit.attestation.reviewer_files import apply_waivers, read_terms
 from fedaudit.audit.cli.ending import explain_finding
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import Terms, accept_cells, load_policy
@@ -37,7 +37,7 @@ def waive(tmp_path: Path, **changes: Any) -> Any:
     fields |= {"expires": "2027-01-31"} | changes
     rows = "\n".join(f"    {k}: {v}" for k, v in fields.items() if v)
     (tmp_path / "w.yaml").write_text(f"waivers:\n  -\n{rows}\n")
-    return read_waivers(tmp_path / "w.yaml")
+    return read_terms(tmp_path / "w.yaml").waivers
 
 
 def test_an_open_question_that_is_accepted_by_name_is_a_condition(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ federation: {dataset: digits, train_limit: 160, test_limit: 40, clients: 4, avai
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 workers: 0
 attacks: [label_counts_from_update]
-noise_audit: {play: false}
+noise_audit: false
 report: [json]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 0.01}]}]
 """

@@ -152,7 +152,7 @@ def test_a_folder_whose_json_says_two_things_is_refused(name: str, audited: Rece
     assert done.exit_code == 2 and "stands twice" in done.stderr, done.output
 
 
-@pytest.mark.parametrize("option", ["--require", "--waivers", "--baseline"])
+@pytest.mark.parametrize("option", ["--terms", "--baseline"])
 def test_a_pipe_among_the_arguments_is_refused_at_once(option: str, audited: Received, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = RUNNER.invoke(app, ["check", str(audited[0]), option, str(tmp_path / "pipe")])

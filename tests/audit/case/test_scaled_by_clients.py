@@ -81,7 +81,7 @@ def test_secure_aggregation_refuses_it_since_least_and_greatest_have_no_sum(tmp_
 
 
 def test_a_run_that_goes_on_sends_it_no_second_time(tmp_path: Path) -> None:
-    asked = config("clients", checkpoint_every=1)
+    asked = config("clients")
 
     def stop(what: str, done: int, of: int) -> None:
         if done == 1:

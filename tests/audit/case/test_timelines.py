@@ -83,7 +83,7 @@ def test_every_kind_of_method_is_audited_where_clients_fail(method: str, tmp_pat
         "method": {"name": method, **light(method, rounds=2)},
         "attacks": [],
         "replay": {"clients": 0, "update_groups": 0},
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": ["json"],
     }
     names = ["simulate", "attack", "account", "score"]

@@ -132,7 +132,7 @@ class Raises(Check):
         return iter([federation.passwords])
 """
 CONFIG = TEXT + (
-    "checks: [{name: 'mine:Sees', most: 4}, 'mine:Raises']\nattacks: []\nnoise_audit: {play: false}\n"
+    "checks: [{name: 'mine:Sees', most: 4}, 'mine:Raises']\nattacks: []\nnoise_audit: false\n"
     "report: {formats: [markdown]}\nworkers: 0\n"
 )
 
@@ -156,3 +156,20 @@ def test_checks_of_ones_own_stand_in_the_config_and_one_that_raises_is_said_ever
     (tmp_path / "c.yaml").write_text(CONFIG.replace(", 'mine:Raises'", ""))
     again = CliRunner().invoke(app, ["run", "c.yaml", "--out", "out", "--trust-plugins"])
     assert again.exit_code in VERDICTS and "failed:" not in again.output
+
+
+class Elsewhere(Check):
+    """Elsewhere: it sees something in what nobody sends."""
+
+    def inspect(self, federation: Any, lab: Any) -> Iterator[Seen]:
+        yield SEEN.model_copy(update={"artifacts": ["local_model"]})
+        yield SEEN.model_copy(update={"id": "b", "artifacts": ["label_counts"]})
+
+
+def test_a_finding_about_what_nobody_sends_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    settings = f'checks: ["{__name__}:Elsewhere"]\nattacks: []\nnoise_audit: {{play: false}}\nreport: [json]\n'
+    config.write_text(f"{TEXT}\n{settings}")
+    ran = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "out")])
+    assert ran.exit_code in VERDICTS, ran.output
+    assert "its finding 'b' is about label_counts, which nobody sent" in " ".join(ran.output.split())

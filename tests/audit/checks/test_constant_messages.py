@@ -37,7 +37,7 @@ TEXT: dict[str, Any] = {
     "workers": 0,
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": ["json"],
 }
 

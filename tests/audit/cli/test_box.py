@@ -318,7 +318,7 @@ def test_code_that_was_trusted_stays_in_the_box(name: str, audited: Path, tmp_pa
 
 
 def test_a_command_may_open_what_its_arguments_name_and_write_what_it_says(tmp_path: Path) -> None:
-    given = {"run": tmp_path / "run", "waivers": tmp_path / "w.yaml", "policy": "default", "fail_on": "high"}
+    given = {"run": tmp_path / "run", "terms": tmp_path / "w.yaml", "policy": "default"}
     access = derive_access(given, writes=["run"], own=[])
     assert tmp_path / "w.yaml" in access.reads and access.writes == [tmp_path / "run"]
     assert tmp_path not in access.reads and Path("default") not in access.reads

@@ -30,7 +30,7 @@ federation:
 method: {name: rebafl, rounds: 2, local_epochs: 1}
 workers: 0
 attacks: [count_recovery]
-noise_audit: {play: false}
+noise_audit: false
 accountants: [exact]
 report: [json, html, pdf]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}]

@@ -92,6 +92,11 @@ def test_the_last_words_are_page_1_and_the_next_command(tmp_path: Path) -> None:
 def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
     code, said = invoke("tools", "list", "fedavg")
     assert code == 0 and "kind: method" in said and "arXiv:1602.05629" in said and "\t" not in said
+    assert "on an accelerator: clients side by side" in said
+    _, said = invoke("tools", "list", "inverting_gradients")
+    assert "on an accelerator: searches side by side" in said
+    _, said = invoke("tools", "list", "idlg")
+    assert "on an accelerator: one piece after the other" in said
     code, said = invoke("tools", "list", "fedagv")
     assert code == 2 and "did you mean 'fedavg'?" in said
 
@@ -134,18 +139,18 @@ def of_a_recorders_error(folder: Path) -> list[str]:
     inbox = Inbox(folder)
     inbox.message(0, "uplink", "client/0", ["server"], {"local_model": {"w": np.zeros((2, 3), np.float32)}})
     inbox.note_failure(STRANGE, ValueError(STRANGE))
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_node(folder: Path) -> list[str]:
     Inbox(folder).client(STRANGE)
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_message(folder: Path) -> list[str]:
     line = {"message": STRANGE, "round": 0, "channel": "uplink", "sender": "client/0", "seen_by": ["server"]}
     (folder / "manifest.jsonl").write_text(json.dumps(line | {"kinds": ["local_model"], "sha256": "0" * 64}))
-    return ["tools", "doctor", str(folder)]
+    return ["plan", str(folder)]
 
 
 def of_a_key_of_json(folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.tasks.classify import Classify
+from fedaudit.fl.tasks.survival import Survival
 from tests.audit.simulated import simulated
 
 PLANTS = ("a few examples, seen once", "trained as the run trains")
@@ -92,6 +93,35 @@ def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
         net = KnownArchitecture(world.network.make, world.data)(a.payload)
         right += (net.logits(train.x[own]).argmax(1) == wrong).tolist()
     assert len(right) == 2 * IMAGES and np.mean(right) > 0.9
+
+
+def test_people_of_whom_a_model_learns_an_order_are_learnt_together_and_their_membership_is_found() -> None:
+    """Of Cox's loss, pairs by themselves were found by nobody: an AUC of .515."""
+    federation = {
+        **SETTINGS["federation"],
+        "dataset": {"name": "patients", "patients": 500, "task": "survival"},
+        "holdout": {"auxiliary": 0.2, "reference": 0.5},
+        "clients": 2,
+    }
+    run, config = simulated({**SETTINGS, "federation": federation, "attacks": ["loss_threshold"]})
+    world = SimulatedCase(config)
+    train, made = world.data.train, planted(world, read(run.artifacts))
+    people = [a for a in made.artifacts if "plant" not in a.note]
+    assert [len(made.groups[a.id]) for a in people] == [IMAGES] * 2
+    for a in people:
+        own = made.groups[a.id]
+        draws = [draw_wrong(m) for m in fingerprints(train.x[own])]
+        wrong = torch.from_numpy(Survival().mislabel(train.y[own], draws, 1))
+        risks = torch.from_numpy(
+            KnownArchitecture(world.network.make, world.data)(a.payload).logits(train.x[own])
+        )
+        assert Survival().scores(risks, wrong).mean() > 0.9
+    attack.run(run, config, lambda *_: None)
+    [file] = run.evidence.glob("0*.json")
+    areas = [e for e in json.loads(file.read_text())["evidence"] if e["measure"] == "auc"]
+    found = {(e["control"], e["condition"].get("origin")): e for e in areas}
+    assert found["positive", "replayed"]["interval"][0] > 0.6
+    assert found["negative", None]["interval"][0] <= 0.5 <= found["negative", None]["interval"][1]
 
 
 @pytest.mark.nightly

@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
     "method": {"name": "rebafl", "rounds": 1, "lr": 0.05, "local_epochs": 1},
     "replay": {"groups": 10, "sizes": [1, 2]},
     "attacks": ["count_recovery"],
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": {"formats": ["json"]},
     "device": "cpu",
     "workers": 0,

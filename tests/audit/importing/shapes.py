@@ -164,7 +164,7 @@ def sent(kind: str, state: Any) -> dict[str, Any]:
 
 def bring_in(folder: Path, subject: Any, attacks: Sequence[str]) -> tuple[RunDir, Config, Any]:
     settings = {"attacks": list(attacks), "report": ["json"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, settings | {"subject": subject}, "test")
     run, config = RunDir.create(folder / "run"), config.set_origin(Origin(trust=True))
     sources = ImportSources(inbox=folder / "inbox", subject=folder / "x", truth=folder / "truth")
     return run, config, bring(run.path, config, sources, lambda *_: None)

@@ -87,7 +87,7 @@ def write(folder: Path) -> dict[str, Any]:
 
 
 def take(folder: Path, subject: Any, **settings: Any) -> tuple[RunDir, Config, Any]:
-    given = {"case": "recorded", "subject": subject, "attacks": ["analytic_rows"], "workers": 0} | settings
+    given = {"subject": subject, "attacks": ["analytic_rows"], "workers": 0} | settings
     config = validate(Config, given, "test").set_origin(Origin(trust=True))
     run = RunDir.create(folder / "run")
     sources = ImportSources(inbox=folder / "inbox", subject=folder / "x", truth=folder / "truth")

@@ -217,15 +217,9 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "phrase"),
     [
-        ({"case": "recorded"}, "subject is missing"),
-        ({"case": "recorded", "subject": {}}, "title is missing"),
-        (
-            {"subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}}},
-            "subject belongs to a recorded case",
-        ),
+        ({"subject": {}}, "title is missing"),
         (
             {
-                "case": "recorded",
                 "subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}},
                 "federation": {"dataset": "digits"},
             },
@@ -237,7 +231,7 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
                 "method": "fedavg",
                 "subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}},
             },
-            "subject belongs to a recorded case",
+            "federation belongs to a simulated case",
         ),
     ],
 )
@@ -248,7 +242,7 @@ def test_each_case_refuses_the_keys_of_the_other(settings: dict[str, Any], phras
 
 def test_the_commands_say_what_an_inbox_holds_and_write_a_first_subject(tmp_path: Path) -> None:
     runner = CliRunner()
-    told = runner.invoke(app, ["tools", "doctor", str(FLOWER / "inbox")])
+    told = runner.invoke(app, ["plan", str(FLOWER / "inbox")])
     assert told.exit_code == 0 and len(told.stdout.strip().splitlines()) == 10
     assert "recorded by: flower" in told.stdout and "label_counts_from_update" in told.stdout
     first = tmp_path / "first.yaml"

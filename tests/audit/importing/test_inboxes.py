@@ -56,7 +56,7 @@ def state(folder: Path, one: Inbox) -> dict[str, Any]:
 
 def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, Config, ImportRecord]:
     settings = {"attacks": ["label_counts_from_update"], "report": ["json"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, settings | {"subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=truth)
     found = bring(run.path, config.set_origin(Origin(trust=True)), sources, lambda *_: None)

@@ -26,9 +26,7 @@ def load_theirs() -> ModuleType:
 @torch.no_grad()
 def test_the_network_of_the_example_is_the_one_that_its_subject_states() -> None:
     theirs = load_theirs()
-    config = validate(
-        RecordedConfig, {"case": "recorded", "subject": read_yaml(EXAMPLE / "subject.yaml")}, "test"
-    )
+    config = validate(RecordedConfig, {"subject": read_yaml(EXAMPLE / "subject.yaml")}, "test")
     subject = config.subject
     assert subject.model is not None and subject.adapters is not None
     shape, classes = tuple(subject.examples.shape), len(subject.examples.classes)

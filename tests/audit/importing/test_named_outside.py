@@ -24,7 +24,7 @@ SUBJECT: dict[str, Any] = {
 def make(**changed: Any) -> Config:
     subject = SUBJECT | {k: v for k, v in changed.items() if k in RecordedSubject.model_fields}
     rest = {k: v for k, v in changed.items() if k not in RecordedSubject.model_fields}
-    return validate(Config, {"case": "recorded", "subject": subject, "attacks": []} | rest, "test")
+    return validate(Config, {"subject": subject, "attacks": []} | rest, "test")
 
 
 @pytest.mark.parametrize(

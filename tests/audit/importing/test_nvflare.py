@@ -22,7 +22,7 @@ SUBJECT = {
 
 
 def test_exchange_objects_come_in_as_changes_with_the_filters_they_name(tmp_path: Path) -> None:
-    config = validate(Config, {"case": "recorded", "subject": SUBJECT}, "test")
+    config = validate(Config, {"subject": SUBJECT}, "test")
     run = RunDir.create(tmp_path / "run")
     found = bring(run.path, config, ImportSources(inbox=INBOX), lambda *_: None)
     assert found.recorder == "nvflare" and found.nodes == {"client/0": "site-1", "client/1": "site-2"}
@@ -36,7 +36,7 @@ def test_exchange_objects_come_in_as_changes_with_the_filters_they_name(tmp_path
 
 def test_a_job_of_the_simulator_comes_in_round_by_round_with_its_filter_and_its_weights(tmp_path: Path) -> None:
     stated = {**SUBJECT, "aggregation": "samples"}
-    config = validate(Config, {"case": "recorded", "subject": stated}, "test")
+    config = validate(Config, {"subject": stated}, "test")
     run = RunDir.create(tmp_path / "run")
     found = bring(run.path, config, ImportSources(inbox=INBOX.parent / "run"), lambda *_: None)
     sent = [a for a in read(run.artifacts) if a.kind == "model_delta"]
@@ -52,5 +52,5 @@ def test_a_job_of_the_simulator_comes_in_round_by_round_with_its_filter_and_its_
 
 def test_the_filters_that_are_known_say_what_they_are_by_default() -> None:
     assert all("no " in text or "not " in text for text in KNOWN.values())
-    told = CliRunner().invoke(app, ["tools", "doctor", str(INBOX)])
+    told = CliRunner().invoke(app, ["plan", str(INBOX)])
     assert "PercentilePrivacy (2 messages)" in told.stdout

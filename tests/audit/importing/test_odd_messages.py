@@ -80,7 +80,7 @@ def take(
         "method": METHOD if model else None,
     }
     settings = {"attacks": ["label_counts_from_update", "hidden_images"], "report": ["html"], "workers": 0}
-    config = validate(Config, settings | {"case": "recorded", "subject": subject | states}, "test")
+    config = validate(Config, settings | {"subject": subject | states}, "test")
     found = bring(
         RunDir.create(folder / "run").path, config, ImportSources(inbox=inbox, truth=truth), lambda *_: None
     )
@@ -323,7 +323,7 @@ def test_what_a_recorder_could_not_keep_stays_open_unless_nothing_crossed(tmp_pa
     assert rounds[Channel.UPLINK, SET_ASIDE] == Rounds(sent=frozenset({1}))
 
 
-def test_a_round_with_an_unread_message_is_not_recomputed_and_doctor_says_so(tmp_path: Path) -> None:
+def test_a_round_with_an_unread_message_is_not_recomputed_and_the_plan_says_so(tmp_path: Path) -> None:
     inbox = write(tmp_path, ODD["no number"][0], rounds=(0,))
     run, _, _ = take(tmp_path, inbox)
     assert [r.number for r in whole_rounds(run.artifacts)] == [1]

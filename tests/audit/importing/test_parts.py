@@ -46,7 +46,7 @@ def take(
     one.write(folder)
     (folder / "subject.yaml").write_text(write_first_subject(folder / "inbox", folder / "truth"))
     subject = read_yaml(folder / "subject.yaml") | {"model": one.model or None} | dict(one.states) | stated
-    settings = {"case": "recorded", "subject": subject, "attacks": attacks, "report": ["json"], "workers": 0}
+    settings = {"subject": subject, "attacks": attacks, "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
     if base:
         write_base(folder / "base.safetensors")
@@ -114,7 +114,7 @@ def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
     assert "example:buffer" in questions
 
 
-MEANS = [{"kind": "class:class_means", "features": "mean", "labels": "of", "counts": "n"}]
+MEANS = {"class:class_means": ["mean", "of", "n"]}
 
 
 def test_means_of_classes_are_prototypes_once_their_shape_and_role_are_stated(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_means_of_classes_are_prototypes_once_their_shape_and_role_are_stated(tm
 
 def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_path: Path) -> None:
     name = "prototypes under a name of their own"
-    run, _, _ = take(tmp_path / "a", name, [], prototypes=[])
+    run, _, _ = take(tmp_path / "a", name, [], prototypes={})
     assert {a.kind for a in read(run.artifacts)} == {Kind("class:class_means")}
     text = write_first_subject(tmp_path / "a" / "inbox", tmp_path / "a" / "truth")
     assert "prototypes:  # guessed" not in text  # two arrays of whole numbers: which has labels is not guessed
@@ -147,20 +147,20 @@ def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_pat
     rows = {"label": np.arange(2), "row": np.ones((2, 4), np.float32)}
     inbox.message(0, "uplink", inbox.client("a"), ["server"], {"class:prototypes": rows})
     shown = write_first_subject(tmp_path / "plain")
-    assert '{"kind": "class:prototypes", "features": "row", "labels": "label"}' in shown
+    assert 'class:prototypes: ["row", "label"]' in shown
 
 
 @pytest.mark.parametrize(
     ("stated", "phrase"),
     [
-        ({"kind": "class:class_means", "features": "means"}, "'means' of class:class_means is not there"),
-        ({"kind": "class:class_means", "features": "of"}, "states an array of 2 axes"),
-        ({"kind": "client:class_means", "features": "mean"}, "prototypes"),
+        ({"class:class_means": ["means"]}, "'means' of class:class_means is not there"),
+        ({"class:class_means": ["of"]}, "states an array of 2 axes"),
+        ({"client:class_means": ["mean"]}, "prototypes"),
     ],
 )
 def test_prototypes_that_are_none_are_refused(stated: Any, phrase: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=phrase):
-        take(tmp_path, "prototypes under a name of their own", [], prototypes=[stated])
+        take(tmp_path, "prototypes under a name of their own", [], prototypes=stated)
 
 
 class Named(nn.Module):

@@ -84,7 +84,7 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
     inbox = write(folder)
     subject = yaml.safe_load(write_first_subject(inbox, model=json.dumps(MODEL)))
     subject |= {"examples": {"classes": ["a", "b"], "shape": [40]}} | changed
-    settings = {"case": "recorded", "subject": subject, "attacks": [], "report": ["json"], "workers": 0}
+    settings = {"subject": subject, "attacks": [], "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=inbox, subject=folder / "x", truth=truth, base=given)

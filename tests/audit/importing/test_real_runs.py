@@ -40,7 +40,7 @@ def run_example(framework: str, command: list[str], work: Path) -> None:
 def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     """Import what was recorded with the subject that `init` writes of it."""
     subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
-    config = validate(Config, {"case": "recorded", "subject": subject}, "test")
+    config = validate(Config, {"subject": subject}, "test")
     sources = ImportSources(inbox=work / "inbox", subject=beside / "x", truth=work / "truth")
     return bring(
         RunDir.create(work / "run").path, config.set_origin(Origin(trust=True)), sources, lambda *_: None

@@ -56,7 +56,7 @@ def write_swarm(folder: Path, *, tells_itself: bool = True) -> Path:
 
 
 def take(folder: Path, inbox: Path, **stated: Any) -> tuple[RunDir, RecordedCase, ImportRecord]:
-    config = validate(Config, {"case": "recorded", "subject": SUBJECT | stated}, "test")
+    config = validate(Config, {"subject": SUBJECT | stated}, "test")
     found = bring(folder / "run", config, ImportSources(inbox=inbox), lambda *_: None)
     run = RunDir(folder / "run")
     return run, RecordedCase(config.require_recorded(), run.artifacts), found

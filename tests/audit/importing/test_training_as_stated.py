@@ -50,7 +50,7 @@ class Federation(NamedTuple):
         named = yaml.safe_load(write_first_subject(folder / "inbox", folder / "truth"))
         named["examples"] |= {"classes": CLASSES, "shape": [1, 8, 8]} | self.subject.get("examples", {})
         stated = named | {"clients": len(self.parts)} | self.subject | {"examples": named["examples"]}
-        settings = {"case": "recorded", "subject": stated, "attacks": [], "report": ["json"], "workers": 0}
+        settings = {"subject": stated, "attacks": [], "report": ["json"], "workers": 0}
         config = validate(Config, settings, "test").set_origin(Origin(trust=True))
         inbox, here = folder / "inbox", Path(__file__).parent
         sources = ImportSources(inbox=inbox, subject=here / "x", truth=folder / "truth", base=self.base)

@@ -66,7 +66,7 @@ TRUTH = flower_truth()
 def config(**changes: Any) -> Config:
     """What the operator states, with some of it changed."""
     subject = read_yaml(EXAMPLE / "subject.yaml") | {"method": None} | changes
-    return validate(Config, ATTACKS | {"case": "recorded", "subject": subject}, "test")
+    return validate(Config, ATTACKS | {"subject": subject}, "test")
 
 
 def brought(

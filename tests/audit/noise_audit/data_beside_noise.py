@@ -28,7 +28,7 @@ from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Chosen, LocalConfig, Owned, RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedavgm import FedAvgM
+from fedaudit.fl.methods.fedopt import FedOpt
 from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.settings import settings
@@ -1103,10 +1103,10 @@ class SignsOfNoised(RowRule):
         return Combined(change=(step + before) / 2, kept=kept, state={"step": step})
 
 
-class MomentumOnNoised(FedAvgM):
+class MomentumOnNoised(FedOpt):
     """Correct: the server's momentum is over means of noised uploads, so it repeats only what was released."""
 
-    card = replace(FedAvgM.card, uplink=(Kind.LOCAL_MODEL,))
+    card = replace(FedOpt.card, uplink=(Kind.LOCAL_MODEL,))
 
 
 class FadesByRound(Rounds):

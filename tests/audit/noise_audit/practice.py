@@ -20,7 +20,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.protections.central_dp import CentralDP
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.training.local import Trained
-from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuild
 from fedaudit.fl.wire.protection import Averaging, Payload, Protection, Sending
 from tests.audit.noise_audit.wrong_systems import HasItsNoiseDrawn, OwnNoise
 
@@ -276,7 +276,7 @@ class NoisesItself(Rounds):
         moved = change(reply.message[Kind.LOCAL_MODEL], client.start)
         factor = min(1.0, 1 / max(norm(moved, 2), 1e-12))
         sent = {k: v * factor + torch.randn(v.shape, generator=rng) * self.drawn for k, v in moved.items()}
-        whole = rebuilt(reply.message[Kind.LOCAL_MODEL], client.start, sent)
+        whole = rebuild(reply.message[Kind.LOCAL_MODEL], client.start, sent)
         return replace(reply, message={Kind.LOCAL_MODEL: whole})
 
 
@@ -312,4 +312,4 @@ class KeepsAFew(DPGaussian):
         moved = change(payload, base)
         least = torch.cat([v.abs().flatten() for v in moved.values()]).quantile(0.9)
         kept = {k: torch.where(v.abs() >= least, v, torch.zeros_like(v)) for k, v in moved.items()}
-        sending.message[kind] = rebuilt(payload, base, kept)
+        sending.message[kind] = rebuild(payload, base, kept)

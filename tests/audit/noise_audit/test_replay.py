@@ -227,8 +227,13 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
             "federation": {"model": "mlp"},
         },
     ),
-    ("server momentum on noised uploads", "server", "client", {"protections": [GAUSSIAN], **method("fedavgm")}),
-    ("adaptive server", "server", "client", {"protections": [GAUSSIAN], **method("fedadam")}),
+    (
+        "server momentum on noised uploads",
+        "server",
+        "client",
+        {"protections": [GAUSSIAN], **method("fedopt", server="momentum")},
+    ),
+    ("adaptive server", "server", "client", {"protections": [GAUSSIAN], **method("fedopt", server="adam")}),
     ("control variates", "server", "client", {"protections": [CONTROL], **method("scaffold")}),
     (
         "narrow networks",

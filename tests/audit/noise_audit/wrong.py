@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
-from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuild
 from fedaudit.fl.wire.protection import Payload, Sending
 
 CLIP, Z = 1.0, 1.5
@@ -32,7 +32,7 @@ class Wrong(DPGaussian):
                 self.kind = kind
                 payload, base = sending.message[kind], base_of(kind, sending.reference)
                 moved = self.noised(self.clipped(change(payload, base)))
-                sending.message[kind] = rebuilt(payload, base, moved)
+                sending.message[kind] = rebuild(payload, base, moved)
                 sending.protected.add(kind)
                 sending.releases += self._releases(kind, sending)
 

@@ -26,7 +26,7 @@ from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
-from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuild
 from fedaudit.fl.wire.protection import Averaging, Payload, Protection, Sending
 
 # Rules and servers ------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class OwnNoise(DPGaussian):
         kind = Kind.LOCAL_MODEL
         payload, base = sending.message[kind], base_of(kind, sending.reference)
         moved = self.noised(self.clipped(change(payload, base), sending), sending)
-        sending.message[kind] = rebuilt(payload, base, moved)
+        sending.message[kind] = rebuild(payload, base, moved)
         sending.protected.add(kind)
         sending.releases += self.lines(sending)
 
@@ -304,7 +304,7 @@ class ClipsAfterNoise(OwnNoise):
         payload, base = sending.message[kind], base_of(kind, sending.reference)
         moving = change(payload, base)
         factor = min(1.0, 30.0 / max(norm(moving, 2), 1e-12))
-        sending.message[kind] = rebuilt(payload, base, {k: v * factor for k, v in moving.items()})
+        sending.message[kind] = rebuild(payload, base, {k: v * factor for k, v in moving.items()})
 
     def clipped(self, arrays: Payload, sending: Sending) -> Payload:
         return arrays

@@ -37,7 +37,7 @@ def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> Simulat
                 "train_limit": 900,
                 "clients": 10,
                 "availability": {"name": "bernoulli", "p": 0.15},
-                "reply_loss": 0.2,
+                "failures": {"reply_loss": 0.2},
                 "model": {"name": "mlp", "hidden": [64]},
                 "holdout": {"auxiliary": 0.1, "reference": 0.4},
             },

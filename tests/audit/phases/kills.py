@@ -44,10 +44,9 @@ def config(method: str, *attacks: str, workers: int = 0, **more: Any) -> dict[st
         },
         "method": {"name": method, **light(method, rounds=6, lr=0.1)},
         "record": {"rounds": "all"},
-        "checkpoint_every": 1,
         "workers": workers,
         "attacks": list(attacks),
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": ["json"],
     } | more
 
@@ -61,7 +60,7 @@ CONFIGS = {
     "matrix": config("fedavg", matrix=MATRIX),
     "two workers": config("rebafl", "count_recovery", "example_numbers", workers=2),
     "torchrun": config("fedavg", "label_counts_from_update"),
-    "noise": config("fedavg", protections=["dp_gaussian"], noise_audit={"play": True}),
+    "noise": config("fedavg", protections=["dp_gaussian"], noise_audit=True),
 }
 
 

@@ -44,7 +44,7 @@ def configure(folder: Path, task: str, **more: Any) -> Config:
         },
         "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 10, "lr": 0.05},
         "attacks": ["loss_threshold"],
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": {"formats": []},
         "workers": 0,
     }

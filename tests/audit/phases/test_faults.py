@@ -30,7 +30,7 @@ workers: 0
 report: [json]
 record: {rounds: all}
 attacks: [example_numbers]
-noise_audit: {play: false}
+noise_audit: false
 """
 KINDS = ("killed", "power cut", "ENOSPC", "EIO")
 

@@ -19,7 +19,7 @@ TEXT: dict[str, Any] = {
     "workers": 0,
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
     "attacks": ["count_recovery", "loss_threshold"],
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": ["json", "html"],
 }
 PHASES = ["simulate", "attack", "account", "score", "report"]
@@ -47,7 +47,7 @@ def audit(folder: Path, **changes: Any) -> tuple[AuditResult, RunDir]:
 @pytest.mark.parametrize("protections", [[], ["secure_aggregation"]])
 def test_a_run_that_heard_nobody_answers_nothing_and_is_not_ready(tmp_path: Path, protections: list[str]) -> None:
     config = Config.model_validate(
-        TEXT | {"federation": TEXT["federation"] | {"reply_loss": 1.0}, "protections": protections}
+        TEXT | {"federation": TEXT["federation"] | {"failures": {"reply_loss": 1.0}}, "protections": protections}
     )
     made = RunDir.create(tmp_path / "run")
     WholeAudit(made, config).execute(PHASES, lambda *_: None)

@@ -39,7 +39,7 @@ def configure(model: str, method: str = "fedavg", **settings: Any) -> SimulatedC
         "federation": SMALL | {"model": f"{HERE}:{model}"},
         "method": {"name": method, "rounds": 2, "local_epochs": 1, **settings},
         "attacks": ["loss_threshold", "played_message"],
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": ["json"],
         "workers": 0,
     }

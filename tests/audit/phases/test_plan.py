@@ -117,7 +117,9 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     # off a terminal a line a step
     done = [line for line in result.stderr.splitlines() if line.endswith(": done")]
     assert done == [f"{p}: done" for p in ("simulate", "attack", "account", "score", "report")]
-    gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "low"])
+    (tmp_path / "terms.yaml").write_text("fail_on: low\n")
+    words = ["check", str(out), "--trust-plugins", "--terms", str(tmp_path / "terms.yaml")]
+    gate = CliRunner().invoke(app, words)
     assert gate.exit_code == 3, gate.output  # no epsilon bounds the loss, which is no finding
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins"])
     assert gate.exit_code == 3 and "0 of 17 questions answered" in gate.stdout

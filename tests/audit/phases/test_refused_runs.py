@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1},
     "attacks": [],
     "replay": {"clients": 0, "update_groups": 0},
-    "noise_audit": {"play": False},
+    "noise_audit": False,
     "report": ["json"],
     "workers": 0,
 }

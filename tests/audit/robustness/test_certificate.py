@@ -124,7 +124,9 @@ def audited(folder: Path, protection: str, noise: float) -> tuple[int, AuditResu
     (folder / "c.yaml").write_text(yaml.safe_dump(plain))
     found = CliRunner().invoke(app, ["run", str(folder / "c.yaml"), "--out", str(folder / "out")])
     assert found.exit_code in VERDICTS, found.output
-    gate = CliRunner().invoke(app, ["check", str(folder / "out"), "--fail-on", "critical", "--trust-plugins"])
+    (folder / "terms.yaml").write_text("fail_on: critical\n")
+    words = ["check", str(folder / "out"), "--terms", str(folder / "terms.yaml"), "--trust-plugins"]
+    gate = CliRunner().invoke(app, words)
     return gate.exit_code, AuditResult.model_validate_json((folder / "out" / "audit.json").read_bytes())
 
 

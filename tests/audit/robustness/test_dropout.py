@@ -14,8 +14,7 @@ from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.fl.availability.bernoulli import Bernoulli
-from fedaudit.fl.availability.leaving import Leaving
+from fedaudit.fl.availability.bernoulli import Bernoulli, Leaving
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.reports.result import AuditResult, Severity
@@ -49,7 +48,7 @@ def histories(
 def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
     wanted = plan_dropout(absence(), config().method, find_holders(config()))
     assert [p.folder for p in wanted if p.seed == 8] == [
-        f"{m}/p{p}-s1-lost0/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
+        f"{m}/p{p}-s1/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
     ]
     assert {o["method"]["rounds"] for o in wanted.values()} == {2}  # the audit's own, of every method
 
@@ -155,13 +154,13 @@ def test_who_returns_before_leaving_is_refused() -> None:
 def test_a_tiny_absence_from_config_to_report(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT)
     plain.pop("matrix")
-    plain["absence"] = {"answering": [0.5], "persistence": [2], "lost": [0.5], "seeds": [7, 8]}
+    plain["absence"] = {"answering": [0.5], "persistence": [2], "seeds": [7, 8]}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
     out = tmp_path / "out"
     found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
     assert found.exit_code == 3, found.output  # absence is no attack, and nothing was attacked
     result = AuditResult.model_validate_json((out / "audit.json").read_bytes())
     assert result.absence is not None and not result.absence.not_run
-    assert {b.axis for b in result.absence.beside} == {"answering", "persistence", "lost"}
+    assert {b.axis for b in result.absence.beside} == {"answering", "persistence"}
     assert [f.id for f in result.findings if f.id.startswith("absence-")]
     assert "Clients that are absent" in (out / "report.html").read_text()

@@ -48,7 +48,7 @@ def by_hand(folder: Path, *, seen_by: Any = ("server",), kind: str = "local_mode
         sent = start + np.array(change, np.float32) if kind == "local_model" else np.array([change], np.float32)
         arrays = {"w": sent} if kind == "local_model" else {"classes": np.array([0]), "features": sent}
         write_message(folder, f"r0/c{k}", 0, "uplink", f"client/{k}", seen_by, {kind: arrays})
-    return RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), folder)
+    return RecordedCase(Config.model_validate({"subject": SUBJECT}), folder)
 
 
 def combine(here: RecordedRound, rule: ServerRule, malicious: int) -> dict[str, torch.Tensor]:
@@ -58,7 +58,7 @@ def combine(here: RecordedRound, rule: ServerRule, malicious: int) -> dict[str, 
 
 
 def test_with_nobody_malicious_not_a_bit_is_another(tmp_path: Path) -> None:
-    here = find_round(by_hand(tmp_path), None)
+    here = find_round(by_hand(tmp_path))
     forged, notes = here.forge(make_attacker(FLIP), [], configure_rule(MEAN, here))
     assert notes == {} and forged.keys() == here.messages.keys()
     for k, message in here.messages.items():
@@ -67,7 +67,7 @@ def test_with_nobody_malicious_not_a_bit_is_another(tmp_path: Path) -> None:
 
 
 def test_one_of_five_moves_the_mean_as_far_as_computed_by_hand_and_the_median_not_at_all(tmp_path: Path) -> None:
-    here = find_round(by_hand(tmp_path), None)
+    here = find_round(by_hand(tmp_path))
     forged, _ = here.forge(make_attacker(FLIP), here.draw_clients(1), configure_rule(MEAN, here))
     (who,) = [k for k, m in forged.items() if m is not here.messages[k]]
     length = np.linalg.norm(CHANGES[who])
@@ -78,7 +78,7 @@ def test_one_of_five_moves_the_mean_as_far_as_computed_by_hand_and_the_median_no
 
 
 def test_more_malicious_clients_contain_fewer(tmp_path: Path) -> None:
-    here = find_round(by_hand(tmp_path), None)
+    here = find_round(by_hand(tmp_path))
 
     def who(malicious: int) -> set[int]:
         forged, _ = here.forge(make_attacker(FLIP), here.draw_clients(malicious), configure_rule(MEAN, here))
@@ -101,7 +101,7 @@ def test_what_a_rule_cannot_do_is_said_and_the_others_are_measured(
     rule: dict[str, Any], malicious: int, sentence: str, tmp_path: Path
 ) -> None:
     matrix = Matrix.model_validate({"adversaries": [FLIP], "aggregators": [rule], "malicious": [malicious]})
-    made = replay(find_round(by_hand(tmp_path), None), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path)), matrix, 7)
     reasons = " ".join(n.reason for n in made.not_run)
     if rule["name"] == "krum":
         assert not reasons and {d.rule for d in made.displaced} == {"mean", "krum"}
@@ -131,9 +131,9 @@ def test_uploads_that_no_rule_can_compare_are_left_out_with_a_sentence(name: str
         write_message(
             tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
         )
-    case = RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path)
+    case = RecordedCase(Config.model_validate({"subject": SUBJECT}), tmp_path)
     matrix = Matrix.model_validate({"adversaries": [FLIP], "aggregators": ["median"]})
-    made = replay_round(partial(find_round, case, None), 5, matrix, 7, lambda *_: None)
+    made = replay_round(partial(find_round, case), 5, matrix, 7, lambda *_: None)
     assert not made.displaced and len(made.not_run) == 1 and "round 0" in made.not_run[0].reason
 
 
@@ -144,9 +144,7 @@ def test_what_the_server_would_reject_is_in_no_aggregate(tmp_path: Path) -> None
         write_message(
             tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
         )
-    here = find_round(
-        RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path), None
-    )
+    here = find_round(RecordedCase(Config.model_validate({"subject": SUBJECT}), tmp_path))
     assert sorted(here.messages) == [1, 2, 3, 4]
     forged, _ = here.forge(
         make_attacker({"name": "sign_flip", "scale": 1e39}), here.draw_clients(1), configure_rule(MEAN, here)
@@ -161,41 +159,29 @@ def test_clients_weigh_alike_where_one_of_them_claims_nothing(tmp_path: Path) ->
         write_message(
             tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
         )
-    here = find_round(
-        RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path), None
-    )
+    here = find_round(RecordedCase(Config.model_validate({"subject": SUBJECT}), tmp_path))
     assert here.weights_in_words == "each alike"
     assert torch.equal(here.combine(configure_rule(MEAN, here), here.messages)["w"], torch.tensor([4.0, 5.0]))
 
 
 def test_forgers_that_need_training_sums_and_prototypes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     matrix = Matrix.model_validate({"adversaries": ["label_flip", "prototype_poison"], "aggregators": ["median"]})
-    made = replay(find_round(by_hand(tmp_path / "models"), None), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path / "models")), matrix, 7)
     reasons = [n.reason for n in made.not_run]
     assert any("recorded uploads are not made again" in r for r in reasons)
     assert any("forges local_prototypes" in r for r in reasons)
-    made = replay(find_round(by_hand(tmp_path / "hidden", seen_by=()), None), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path / "hidden", seen_by=())), matrix, 7)
     assert any("the server sees sums of them alone" in n.reason for n in made.not_run)
     assert {d.rule for d in made.displaced} == {"mean"}  # which any client can pull, summed or not
-    find = partial(find_round, by_hand(tmp_path / "prototypes", kind="local_prototypes"), matrix.round)
+    find = partial(find_round, by_hand(tmp_path / "prototypes", kind="local_prototypes"))
     made = replay_round(find, 4, matrix, 7, lambda *_: None)
     assert made.displaced == [] and "Clients sent local_prototypes" in made.not_run[0].reason
-    with pytest.raises(UserError, match="no upload was recorded"):
-        find_round(by_hand(tmp_path / "other"), 3)
 
 
-def test_keys_of_runs_are_refused_for_a_record_and_the_round_for_a_run() -> None:
+def test_keys_of_runs_are_refused_for_a_record() -> None:
     matrix = {"adversaries": [FLIP], "seeds": [1, 2]}
     with pytest.raises(UserError, match=r"matrix\.seeds belongs to a simulated case"):
-        Config.model_validate({"case": "recorded", "subject": SUBJECT, "matrix": matrix})
-    with pytest.raises(UserError, match=r"matrix\.round belongs to a recorded case"):
-        Config.model_validate(
-            {
-                "federation": {"dataset": "digits"},
-                "method": "fedavg",
-                "matrix": {"adversaries": [FLIP], "round": 1},
-            }
-        )
+        Config.model_validate({"subject": SUBJECT, "matrix": matrix})
 
 
 def test_an_import_replays_where_its_config_asks_for_it() -> None:
@@ -265,9 +251,7 @@ def test_no_sentence_claims_more_than_one_round(audited: tuple[RunDir, Config]) 
 def test_replays_are_the_same_bytes_each_time(audited: tuple[RunDir, Config]) -> None:
     run, config = audited
     assert config.matrix is not None
-    again = replay(
-        find_round(RecordedCase(config, run.artifacts, *run.find_truth()), None), config.matrix, config.seed
-    )
+    again = replay(find_round(RecordedCase(config, run.artifacts, *run.find_truth())), config.matrix, config.seed)
     kept = Robustness.model_validate_json((run.evidence / "matrix.json").read_bytes())
     assert again.model_dump_json() == kept.model_dump_json()
     assert (
@@ -280,7 +264,7 @@ def test_where_all_uploads_are_one_and_the_same_the_model_is_measured_all_the_sa
 ) -> None:
     run, config = audited
     assert config.matrix is not None
-    here = find_round(RecordedCase(config, run.artifacts, *run.find_truth()), None)
+    here = find_round(RecordedCase(config, run.artifacts, *run.find_truth()))
     alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, next(iter(here.messages.values()))))
     assert alike.spread == 0
     made = replay(alike, config.matrix, config.seed)
@@ -292,7 +276,7 @@ def test_where_all_uploads_are_one_and_the_same_the_model_is_measured_all_the_sa
 
 
 def test_no_spread_and_no_model_is_nothing_measured_and_not_nothing_moved(tmp_path: Path) -> None:
-    here = find_round(by_hand(tmp_path), None)
+    here = find_round(by_hand(tmp_path))
     alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, here.messages[0]))
     made = replay(alike, Matrix.model_validate({"adversaries": [FLIP], "malicious": [1]}), 7)
     summary = POLICY.rate(list_matrix_findings(made, 0.05)[0]).summary

@@ -124,9 +124,7 @@ def test_an_editor_is_told_the_settings_by_the_name() -> None:
 
 
 def test_a_result_with_an_infinite_epsilon_meets_its_schema(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(
-        TEXT + "workers: 0\nattacks: []\nreport: [json]\nnoise_audit: {play: false}\n"
-    )
+    (tmp_path / "c.yaml").write_text(TEXT + "workers: 0\nattacks: []\nreport: [json]\nnoise_audit: false\n")
     done = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
     assert done.exit_code == 3, done.output  # no attack ran
     text = (tmp_path / "out" / "audit.json").read_text()

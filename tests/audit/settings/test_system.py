@@ -26,9 +26,9 @@ def test_everything_may_be_left_out_and_the_report_has_a_place_for_all_of_it() -
 
 @pytest.mark.parametrize("day", ["2027-03-01", "'2027-03-01'"])
 def test_a_day_is_iso_8601_whether_yaml_reads_it_as_a_date_or_as_text(day: str, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(f"{TEXT}system: {{date: {day}}}\n")
+    (tmp_path / "c.yaml").write_text(f"{TEXT}system: {{deployment: {day}}}\n")
     config = load(tmp_path / "c.yaml")
-    assert config.system.date == "2027-03-01"
+    assert config.system.deployment == "2027-03-01"
     (tmp_path / "again.yaml").write_text(dump(resolve(config)))
     assert load(tmp_path / "again.yaml").system == config.system
 
@@ -42,8 +42,8 @@ def test_text_is_one_line() -> None:
     [
         *((key, "a" * 201) for key in ("name", "purpose", "controller", "author", "data")),
         ("name", 3),
-        ("date", "tomorrow"),
-        ("date", "2027-02-30"),
+        ("deployment", "tomorrow"),
+        ("deployment", "2027-02-30"),
         ("deployment", 20270301.5),
         ("clients", "patients"),
         ("owner", "somebody"),

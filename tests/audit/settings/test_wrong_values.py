@@ -53,7 +53,6 @@ def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(kind: str) -> Non
         ("Federation: {dataset: digits}", "unknown key Federation", "did you mean 'federation'?"),
         ("federation: {dataset: digits, empty_round: SKIP}", "federation.empty_round must be", "mean 'skip'?"),
         ("federation: {dataset: digits, time_model: {}}", "must be 'none' or have a name, got {}", ""),
-        ("case: Recorded", "case must be 'simulated' or 'recorded', got 'Recorded'", "did you mean 'recorded'?"),
         ("method: {name: FEDAVG}", "no 'FEDAVG' in fl/methods/", "did you mean 'fedavg'?"),
         ("method: {name: fedavg, rounds: 1.5}", "method.rounds must be a whole number, got 1.5", "rounds of the"),
         ("method: {name: fedavg, rounds: 1.0e+30}", "method.rounds must be a whole number below 2^63", ""),

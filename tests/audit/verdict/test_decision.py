@@ -124,7 +124,7 @@ def test_ready_says_for_whom_how_many_and_what_it_leaves_out() -> None:
     lacking = ask(State.OPEN, Harm.LINKAGE, required=False)
     cells: list[Cell] = [*SAFE, ask(State.CLEAR, Harm.RECONSTRUCTION, at_most=3), lacking]
     text = decide(make_audit(cells=cells), POLICY).sentence
-    assert text.startswith("Ready for these 10 clients and this run: by the attacks of panel 6")
+    assert text.startswith("Ready for these 10 clients and this run: by the attacks of panel 7")
     assert "membership 31 of 719; reconstruction 3 of 719" in text
     assert "other clients, of which up to 25.9\u00a0% could leak unseen" in text  # 1 - .05^(1/10)
     assert "attacks that we lack, and linkage by the server" in text

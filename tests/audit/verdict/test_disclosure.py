@@ -156,17 +156,6 @@ def test_a_node_cannot_be_called_so_that_the_report_says_something_else(whole: A
     assert after == before
 
 
-def test_what_is_withheld_goes_into_a_file_of_its_own(private: Made, tmp_path: Path) -> None:
-    run, data = private
-    annex, before = tmp_path / "annex.html", (run.path / "report.html").read_bytes()
-    done = RUNNER.invoke(app, ["tools", "annex", str(run.path), str(annex), "--data", f"npz={data}"])
-    assert done.exit_code == 0, done.output
-    assert annex.read_text().count("data:image/png") > 10
-    assert (run.path / "report.html").read_bytes() == before
-    done = RUNNER.invoke(app, ["tools", "annex", str(run.path), str(tmp_path / "annex.pdf")])
-    assert done.exit_code == 2 and "hint: " in done.stderr
-
-
 def test_a_run_folder_is_the_users_alone(private: Made) -> None:
     run, _ = private
     for path in [run.path, *run.path.rglob("*")]:
@@ -185,11 +174,11 @@ def test_shred_removes_what_is_of_people_and_leaves_the_audit(private: Made, tmp
     import shutil
 
     run = RunDir(Path(shutil.copytree(private[0].path, tmp_path / "run")))
-    done = RUNNER.invoke(app, ["tools", "shred", str(run.path)])
-    assert done.exit_code == 0 and "--yes" in done.output and run.artifacts.exists()
+    done = RUNNER.invoke(app, ["tools", "shred", str(run.path)], input="n\n")
+    assert done.exit_code == 0 and "nothing was removed" in done.output and run.artifacts.exists()
     files = list_files_of_people(run.path)
     kept = [path for path in run.path.rglob("*") if path.is_file() and path not in files]
-    done = RUNNER.invoke(app, ["tools", "shred", str(run.path), "--yes"])
+    done = RUNNER.invoke(app, ["tools", "shred", str(run.path)], input="y\n")
     assert done.exit_code == 0, done.output
     assert not list(run.path.rglob("*.safetensors")) and not list(run.evidence.glob("*.json"))
     assert all(path.exists() for path in kept) and run.audit in kept and run.chain in kept

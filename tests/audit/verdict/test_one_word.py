@@ -35,7 +35,7 @@ from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
 FORMATS = ["json", "html", "pdf", "sarif", "junit", "markdown"]
-LIGHT = {"workers": 0, "noise_audit": {"play": False}, "record": {"rounds": "all"}}
+LIGHT = {"workers": 0, "noise_audit": False, "record": {"rounds": "all"}}
 
 
 def simulated(text: str | Mapping[str, Any], **changes: Any) -> Callable[[Path], Path]:
@@ -52,7 +52,7 @@ def recorded(**changes: Any) -> Callable[[Path], Path]:
 
     def make(place: Path) -> Path:
         subject = read_yaml(theirs.EXAMPLE / "subject.yaml") | {"method": None}
-        stated = {**theirs.ATTACKS, "case": "recorded", "subject": subject, "report": FORMATS, **changes}
+        stated = {**theirs.ATTACKS, "subject": subject, "report": FORMATS, **changes}
         config, run = validate(Config, stated, "test"), RunDir.create(place / "run")
         inbox, about = theirs.FLOWER / "inbox", theirs.EXAMPLE / "subject.yaml"
         bring(

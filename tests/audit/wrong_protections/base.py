@@ -9,7 +9,7 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuild
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
@@ -72,6 +72,6 @@ class Noising(Protection):
                 continue
             payload, base = sending.message[kind], base_of(kind, sending.reference)
             moved = self.sent(self.clip(change(payload, base), sending), sending)
-            sending.message[kind] = rebuilt(payload, base, moved)
+            sending.message[kind] = rebuild(payload, base, moved)
             sending.protected.add(kind)
             sending.releases += self.lines(kind, sending)

@@ -174,7 +174,5 @@ def test_nobody_is_looked_for_among_all_who_were_selected() -> None:
         def draw(self, *_: Any) -> Participation:
             return Participation(Searched(range(50)), tuple(range(50)))
 
-    of_all = Attendance(
-        Everybody(), STREAMS, 50, range(50), empty_round="skip", reply_loss=0, failures=FailureConfig()
-    )
+    of_all = Attendance(Everybody(), STREAMS, 50, range(50), empty_round="skip", failures=FailureConfig())
     assert of_all.draw(0, range(50)).answering == tuple(range(50)) and Searched.times == 0

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import fedaudit.audit.accounting.draws
-from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.bernoulli import Bernoulli, Persistent
 from fedaudit.fl.availability.full import Full
-from fedaudit.fl.availability.persistent import Persistent
 from fedaudit.fl.availability.uniform import Uniform
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, describe_drawing
 from fedaudit.fl.federation import Federation, Holdings

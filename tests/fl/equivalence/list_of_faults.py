@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from fedaudit.fl.runtime.plugin import find_module
+
 
 class Fault(NamedTuple):
     """`methods` are those whose comparisons are made; none: all."""
@@ -14,7 +16,8 @@ class Fault(NamedTuple):
 
 
 def _of(method: str, name: str, old: str, new: str, *others: str) -> Fault:
-    return Fault(f"{method}: {name}", f"fl/methods/{method}.py", old, new, (method, *others))
+    module = find_module(("fedaudit.fl.methods",), method).removeprefix("fedaudit.").replace(".", "/")
+    return Fault(f"{method}: {name}", f"{module}.py", old, new, (method, *others))
 
 
 FAULTS = [
@@ -175,28 +178,22 @@ FAULTS = [
         "client if self.private(client.start) else super().receive(client)",
         "super().receive(client) if client.round < 1 else client",
     ),
-    _of("fedyogi", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
+    _of("fedopt", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
     Fault(
         "server moments: v starts at 0",
-        "fl/families/server_optimiser.py",
+        "fl/methods/fedopt.py",
         "z + self.config.kappa**2",
         "z + 0",
-        ("fedadam", "fedyogi", "fedadagrad", "server"),
+        ("fedopt", "server"),
     ),
     Fault(
         "server moments: bias is corrected",
-        "fl/families/server_optimiser.py",
-        "m / (second[k].sqrt() + kappa)",
-        "m / (1 - beta1) / (second[k].sqrt() + kappa)",
-        ("fedadam", "fedyogi", "fedadagrad", "server"),
+        "fl/methods/fedopt.py",
+        "m / (second[k].sqrt() + self.config.kappa)",
+        "m / (1 - beta1) / (second[k].sqrt() + self.config.kappa)",
+        ("fedopt", "server"),
     ),
-    _of(
-        "fedavgm",
-        "the velocity is damped",
-        'keep * moments["velocity"][k] + d',
-        'keep * moments["velocity"][k] + (1 - keep) * d',
-        "server",
-    ),
+    _of("fedopt", "the velocity is damped", "share = 1 if", "share = 1 - beta1 if", "server"),
     _of(
         "fedmmd",
         "the diagonal's bandwidth",

@@ -11,7 +11,7 @@ from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.clients.delivery import Delivery
 from fedaudit.fl.clients.time_model import TimeModel
-from fedaudit.fl.devices.femnist_cnn import FemnistCNN
+from fedaudit.fl.devices.freezefl import FemnistCNN
 from fedaudit.fl.families.layers import layers
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg

@@ -12,9 +12,7 @@ from fedaudit.fl.methods.astraea import Astraea, ratios, resize_counts
 from fedaudit.fl.methods.data_sharing import DataSharing, quotas
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.feddpgan import FedDPGAN
-from fedaudit.fl.methods.gandalf import Gandalf
-from fedaudit.fl.methods.private_fl_gan import PrivateFLGAN
-from fedaudit.fl.methods.sda_fl import SDAFL
+from fedaudit.fl.methods.gandalf import SDAFL, Gandalf, PrivateFLGAN
 from fedaudit.fl.methods.static_augmentation import StaticAugmentation
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime import tree

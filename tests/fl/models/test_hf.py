@@ -251,7 +251,7 @@ def test_a_federation_of_adapters_on_a_folder_is_read_and_nobody_asks_the_networ
         "method": {"name": "fedlora", "rounds": 4, "local_epochs": 1, "batch_size": 4, "lr": 0.5},
         "record": {"rounds": "all"},
         "attacks": ["adapter_span"],
-        "noise_audit": {"play": False},
+        "noise_audit": False,
         "report": {"formats": []},
         "workers": 0,
     }
@@ -269,14 +269,13 @@ def test_a_federation_of_adapters_on_a_folder_is_read_and_nobody_asks_the_networ
 def test_a_recorded_federation_stands_on_the_weights_of_the_folder(tmp_path: Path) -> None:
     write_folder(tmp_path / "m", padding="<pad>")
     settings = {
-        "case": "recorded",
         "subject": {
             "title": "Recorded",
             "examples": {"classes": ["one", "two"], "shape": [LENGTH]},
             "model": {"name": "hf", "path": str(tmp_path / "m")},
             "base": "the model of the folder",
             "adapters": {"rank": 2, "targets": ["q_proj"]},
-        },
+        }
     }
     config = validate(Config, settings, "config")
     assert isinstance(config, RecordedConfig)

@@ -265,8 +265,7 @@ AVERAGING = {"fedavg", "fedprox", "fedlc", "fedrs", "moon", "fedmmd", "flda", "d
 MORE = {
     "scaffold",
     "fednova",
-    "fedadam",
-    "fedavgm",
+    "fedopt",
     "feddyn",
     "qffl",
     "power_of_choice",

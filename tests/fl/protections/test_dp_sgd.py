@@ -197,7 +197,7 @@ def test_methods_that_use_their_data_outside_of_training_are_refused(name: str) 
         _ = world(name, ["dp_sgd"]).private
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedavgm", "fedadam"])
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt"])
 def test_methods_that_average_trained_models_are_bounded(name: str) -> None:
     private = world(name, ["dp_sgd"]).private
     assert private is not None and private.noise_multiplier == 1.0

@@ -1,5 +1,6 @@
 """What labels are of which task, which are refused, and which wrong ones only memory can tell."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,3 +123,20 @@ def test_the_scale_of_a_regression_is_that_of_the_test_part_which_no_client_hold
     assert data.task.config.spread == pytest.approx(float(LABELS["regression"].astype(float).std()), abs=1e-6)
     assert data.groups and len(data.groups) == len(data.task.config.cuts) + 1
     assert data.group(data.train).max() < len(data.groups)
+
+
+@pytest.mark.parametrize("given", [None, {"x": [], "y": []}])
+def test_a_data_set_that_loads_no_data_is_refused_with_what_load_returns(given: object) -> None:
+    mine = Mine(load_task("regression")(), LABELS["regression"])
+    object.__setattr__(mine, "load", lambda: given)
+    with pytest.raises(UserError, match=r"Mine: load\(\) must return Data, got"):
+        read_data(mine)
+
+
+def test_labels_of_fewer_examples_are_refused_by_their_number() -> None:
+    few, mine = LABELS["regression"], Mine(load_task("regression")(), LABELS["regression"])
+    data = mine.load()
+    short = replace(data, train=replace(data.train, y=few[:-1]))
+    object.__setattr__(mine, "load", lambda: short)
+    with pytest.raises(UserError, match=r"train.y is of 3 examples, and x of 4"):
+        read_data(mine)

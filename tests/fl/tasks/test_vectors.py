@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.tasks.classify import Classify
@@ -14,17 +14,6 @@ from fedaudit.fl.tasks.segment import Segment, measure_dice
 from fedaudit.fl.tasks.several import Several
 from fedaudit.fl.tasks.survival import Survival
 from fedaudit.fl.tasks.text import Text
-
-
-def test_the_mean_label_of_a_regression_is_its_mean_output_less_half_the_gradient_of_the_bias() -> None:
-    said = Regression().mean_label(torch.tensor([[2.0], [4.0]]), torch.tensor([1.0]))
-    assert said.tolist() == pytest.approx([2.5], abs=1e-6)
-
-
-def test_the_share_of_each_of_five_findings_is_its_mean_sigmoid_less_five_times_the_gradient() -> None:
-    at = math.log(0.4 / 0.6)  # whose sigmoid is .4
-    said = Several().mean_label(torch.full((3, 5), at), torch.full((5,), 0.03))
-    assert said.tolist() == pytest.approx([0.25] * 5, abs=1e-6)
 
 
 def test_terms_of_coxs_likelihood_are_those_of_their_risk_sets() -> None:
@@ -67,41 +56,11 @@ def test_scores_of_survival_are_shares_of_comparable_pairs_in_order() -> None:
     assert scores.tolist() == [1.0, 0.5, 0.5, 0.5]  # pairs 01 and 02 right, 12 wrong; the last has none
 
 
-STEPS: dict[str, tuple[Task, Tensor, int]] = {
-    "classify": (Classify(), torch.tensor([0, 1, 1, 2]), 3),
-    "several": (Several(), torch.tensor([[0, 1], [1, 1], [0, 0], [1, 1]]), 2),
-    "regression": (Regression(), torch.tensor([0.5, -1.0, 2.0, 3.0]), 1),
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_the_gradient_of_the_last_bias_tells_the_mean_label_of_a_step(name: str) -> None:
-    task, y, width = STEPS[name]
-    torch.manual_seed(0)
-    net = nn.Linear(5, width)
-    out = net(torch.randn(4, 5))
-    bias = torch.autograd.grad(task.loss(out, y), net.bias)[0]
-    true = torch.nn.functional.one_hot(y, 3) if name == "classify" else y
-    told = task.mean_label(out, bias)
-    assert told is not None
-    assert told.tolist() == pytest.approx(np.atleast_1d(true.double().mean(0)).tolist(), abs=1e-6)
-
-
-def test_the_gradient_of_the_last_bias_tells_the_shares_of_a_masks_classes() -> None:
-    torch.manual_seed(0)
-    net, y = nn.Conv2d(1, 3, 1), torch.tensor([[[0, 1], [2, 2]], [[0, 0], [0, 1]]])
-    out = net(torch.randn(2, 1, 2, 2))
-    bias = torch.autograd.grad(Segment().loss(out, y), net.bias)[0]
-    told = Segment().mean_label(out, bias)
-    assert told.tolist() == pytest.approx([4 / 8, 2 / 8, 2 / 8], abs=1e-6)
-
-
 def test_a_shift_of_all_risks_changes_nothing_so_the_last_bias_of_survival_tells_nothing() -> None:
     torch.manual_seed(0)
     net, y = nn.Linear(3, 1), torch.tensor([[1.0, 1.0], [2.0, 1.0], [3.0, 0.0]])
     loss = Survival().loss(net(torch.randn(3, 3)), y)
     assert torch.autograd.grad(loss, net.bias)[0].item() == pytest.approx(0, abs=1e-6)
-    assert Survival().mean_label(torch.zeros(3, 1), torch.zeros(1)) is None
 
 
 def test_only_survival_is_no_sum_over_examples() -> None:

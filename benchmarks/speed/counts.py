@@ -1,0 +1,120 @@
+"""What an accelerator is asked for: kernels, copies and waits, counted on the pretended device of the tests.
+
+`python -m benchmarks.speed.counts`. No GPU is needed, and no times are taken. A kernel is an operation that is no
+view; CUDA may take several for one. A wait is a number, or a tensor, that the host reads from the device. What a
+step or an iteration costs is the difference between one more and one fewer of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.speed.ours import federate
+from benchmarks.speed.workload import SEED, invent, network
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation.gradients import Update
+from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
+from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import initialise, state_of
+from fedaudit.fl.runtime.streams import Streams
+from tests.accelerator import DEVICE, accelerator, counts
+
+BATCH = 2  # examples, of which the counts do not depend
+SORTS = ("kernels", "copies to it", "copies from it", "synchronisations")
+
+
+def count_round(name: str, clients: int, steps: int, width: int) -> Counter[str]:
+    """Of a round of FedAvg, `width` clients side by side."""
+    each, streams = BATCH * steps, Streams(SEED)
+    holdings = Holdings(invent(name, clients * each), np.split(np.arange(clients * each), clients), streams)
+    method = FedAvg(FedAvg.Config(batch_size=BATCH, local_epochs=1))
+    make = partial(network, name)
+    with Batched(partial(build_site, method, holdings, make, DEVICE), width) as pool:
+        federation = federate(method, holdings, [[*range(clients)]], state_of(initialise(make, streams)), pool)
+        state = method.start(federation)
+        return _count(lambda: method.round(0, state, {}, federation))
+
+
+class _Published:
+    """The small network, with an image's gradient at its weights."""
+
+    def __init__(self) -> None:
+        self._net = initialise(network, Streams(SEED))
+        self.start = {k: v.detach().numpy() for k, v in self._net.named_parameters()}
+        loss = torch.nn.functional.cross_entropy(self._net(torch.rand(1, 1, 28, 28)), torch.tensor([3]))
+        found = torch.autograd.grad(loss, list(self._net.parameters()))
+        self.gradient = {k: g.double().numpy() for k, g in zip(self.start, found, strict=True)}
+
+    def __call__(self, weights: Mapping[str, Any]) -> "_Published":
+        return self
+
+    def module(self) -> torch.nn.Module:
+        return self._net.to(DEVICE)
+
+
+def count_inversion(iterations: int, restarts: int) -> Counter[str]:
+    """Of Inverting Gradients of one image."""
+    published = _Published()
+    known = Knowledge(classes=10, shape=(1, 28, 28), architecture=published)  # type: ignore[arg-type]
+    update = Update(
+        artifact="",
+        kind=Kind.GRADIENT,
+        origin="recorded",
+        client=0,
+        round=0,
+        batch=1,
+        examples=1,
+        steps=1,
+        rate=1.0,
+        start=published.start,
+        gradient=published.gradient,
+    )
+    attack = InvertingGradients(InvertingGradients.Config(iterations=iterations, restarts=restarts))
+    return _count(lambda: attack.invert(update, 1, known, np.random.default_rng(0)))
+
+
+def _count(work: Callable[[], object]) -> Counter[str]:
+    counts.clear()
+    work()
+    return Counter(counts)
+
+
+def count_more(of: Callable[[int], Counter[str]], fewer: int) -> Counter[str]:
+    """What one more step or iteration asks for."""
+    more, less = of(fewer + 1), of(fewer)
+    assert not less - more, "more steps ask for less of something"
+    return more - less
+
+
+ROWS: Mapping[str, Callable[[], Counter[str]]] = {
+    "small network, a step of ten clients side by side": lambda: count_more(
+        lambda n: count_round("small", 10, n, 10), 2
+    ),
+    "small network, a step of one client": lambda: count_more(lambda n: count_round("small", 1, n, 1), 2),
+    "ResNet-18, a step of one client": lambda: count_more(lambda n: count_round("resnet18", 1, n, 1), 2),
+    "small network, a round of ten clients of 1 step": lambda: count_round("small", 10, 1, 10),
+    "small network, a round of ten clients of 20 steps": lambda: count_round("small", 10, 20, 10),
+    "an inversion from one start, an iteration": lambda: count_more(lambda n: count_inversion(n, 1), 2),
+    "an inversion from four starts, an iteration": lambda: count_more(lambda n: count_inversion(n, 4), 2),
+    "an inversion from four starts of 300 iterations": lambda: count_inversion(300, 4),
+}
+
+
+def main() -> None:
+    print(f"| counted | {' | '.join(SORTS)} |\n|---|{'---|' * len(SORTS)}")
+    with accelerator():
+        for name, of in ROWS.items():
+            found = of()
+            print(f"| {name} | {' | '.join(f'{found[sort]:,}' for sort in SORTS)} |")
+
+
+if __name__ == "__main__":
+    main()
