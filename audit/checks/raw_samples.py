@@ -165,7 +165,7 @@ class _Search:
             Knowledge(
                 classes=1,
                 shape=self.data.shape,
-                auxiliary=Examples(x=self._held, y=np.zeros(len(self._held), np.int64)),
+                auxiliary=Examples(x=self._other_rows, y=np.zeros(len(self._other_rows), np.int64)),
                 columns=self.data.columns,
             )
         )

@@ -99,7 +99,7 @@ class Check(Plugin):
 
 def _require_sent(found: Finding, federation: ObservedFederation) -> None:
     """Raise UserError for a finding about kinds that nobody sends: what was not there leaked nothing."""
-    if not found.artifacts:
+    if not found.artifacts or federation.artifacts is None:
         return
     sent = {str(kind) for channel in Channel for kind in getattr(federation.card, channel.value)}
     if {*found.artifacts} <= sent:
