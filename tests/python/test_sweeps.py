@@ -67,5 +67,6 @@ def test_rules_meet_attackers(tmp_path: Path) -> None:
         "report": {"formats": ["json"]},
     }
     found = fa.robustness(settings, rules=["median"], attackers=["sign_flip"], out=tmp_path / "run", workers=0)
-    assert {(c.rule, c.adversary) for c in found.cells} == {("mean", "sign_flip"), ("median", "sign_flip")}
+    tried = {(c.rule, c.adversary) for c in found.cells}
+    assert tried == {(rule, who) for rule in ("mean", "median") for who in ("sign_flip", "_idle")}
     assert found.cells.to_dicts()[0]["malicious"] == 1 and "median" in found._repr_html_()
