@@ -18,8 +18,8 @@ from fedaudit.attacks.attack import Card, Effort, Knowledge
 from fedaudit.attacks.batches._inversion import READS, ActivationInversion
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.evaluation.batch_readings import Batch
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.prototype_inversion import Standard
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings

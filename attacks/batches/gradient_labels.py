@@ -29,9 +29,9 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind

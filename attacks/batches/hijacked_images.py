@@ -22,7 +22,6 @@ from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.batch_readings import Batch, why_unreadable
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (
     Similarities,
@@ -33,6 +32,7 @@ from fedaudit.attacks.evaluation.split_detectors import (
     score_scrutinizer,
 )
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel

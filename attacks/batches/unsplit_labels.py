@@ -38,9 +38,9 @@ from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.batch_readings import find_layers
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.groups import HELD, count_clients
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.condensed._images import standardise
-from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.modality.images import to_rows
 
 Floats = NDArray[np.floating[Any]]
 

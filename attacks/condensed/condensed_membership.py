@@ -29,10 +29,10 @@ from fedaudit.attacks.condensed._images import (
     standardise,
 )
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.membership import judge_buckets
 from fedaudit.attacks.evaluation.tracing import OTHER, TracedMembership
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -37,14 +37,14 @@ from fedaudit.attacks.condensed._images import (
 )
 from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
-from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.image_evidence import judge_images
 from fedaudit.attacks.evaluation.image_trials import PrototypeBucket
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask
 from fedaudit.attacks.evidence import Evidence, ImageGallery
+from fedaudit.attacks.modality import images
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.fl.artifact import Artifact

@@ -26,9 +26,9 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowl
 from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import ImagePool, fingerprints, to_rows
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import REPLAYED, Evidence, Series
+from fedaudit.attacks.modality.images import ImagePool, fingerprints, to_rows
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

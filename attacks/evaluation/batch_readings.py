@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evidence import is_replay
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 

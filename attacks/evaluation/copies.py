@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.modality.images import to_rows
 
 Floats = NDArray[np.floating[Any]]
 Hashes = NDArray[np.uint32]

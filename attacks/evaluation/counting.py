@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Examples, Truth
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.population import LuckyTrials, count_groups, keep_alike
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Harm

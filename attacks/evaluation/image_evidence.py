@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.image_trials import WRONG_SAME, PrototypeBucket
 from fedaudit.attacks.evaluation.judging import Judge, group_trials
 from fedaudit.attacks.evaluation.naming import HELD_OUT
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, count_looks
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.modality import images
 
 Values = NDArray[np.float64]
 Indices = NDArray[np.int64]

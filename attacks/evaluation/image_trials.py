@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.ranking import Ranks
 from fedaudit.attacks.evaluation.trials import (
     LEAST,
@@ -32,6 +31,7 @@ from fedaudit.attacks.evaluation.trials import (
     hash_images,
     keep_pixels,
 )
+from fedaudit.attacks.modality.images import fingerprints
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]

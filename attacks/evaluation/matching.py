@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Examples, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.membership import Scores, score_clusters
+from fedaudit.attacks.modality.images import fingerprints
 
 Queried = TypeVar("Queried")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Examples, Floats, Truth, Unseen
 from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
 from fedaudit.attacks.evaluation.membership import (
     Query,
@@ -47,6 +46,7 @@ from fedaudit.attacks.evaluation.scores import Mask
 from fedaudit.attacks.evaluation.targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
 

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.copies import find_copies
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.raw_rows import RowFinder
 from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.data.images import FORMATS
 
 Payload = Mapping[str, NDArray[Any]]

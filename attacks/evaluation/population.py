@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples, Truth
-from fedaudit.attacks.evaluation.images import fingerprints, nearest
+from fedaudit.attacks.modality.images import fingerprints, nearest
 from fedaudit.attacks.people import GroupCount, Share
 
 FEWEST = 20  # people of a class, a client, or a class of a client, from whom on they are a group

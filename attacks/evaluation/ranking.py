@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.modality.images import to_rows
 
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.raw_rows import APART, RowFinder, list_readings
 from fedaudit.attacks.evidence import Evidence, RowExhibit, RowPair, TextExhibit
 from fedaudit.attacks.modality import table
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.data.columns import Rows

@@ -35,7 +35,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.images import to_rows
+from fedaudit.attacks.modality.images import to_rows
 
 Floats = NDArray[np.floating[Any]]
 CHOICES = 199  # random ones: p is 1 in 200 at least

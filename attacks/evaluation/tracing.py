@@ -20,7 +20,6 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import list_latest, split_kinds
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import ImagePool
 from fedaudit.attacks.evaluation.membership import (
     Query,
     QueryBucket,
@@ -33,6 +32,7 @@ from fedaudit.attacks.evaluation.membership import (
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
 from fedaudit.attacks.evidence import REPLAYED, Series
+from fedaudit.attacks.modality.images import ImagePool
 from fedaudit.attacks.people import PeopleCount
 
 Floats = NDArray[np.floating[Any]]

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples, Truth
-from fedaudit.attacks.evaluation.images import ImagePool, distances, fingerprints
 from fedaudit.attacks.evaluation.judging import Condition, Control, Judge
 from fedaudit.attacks.evaluation.naming import Named, NamingGallery, average_members, build_gallery, name_people
 from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_by_class, rank_sets
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, WHOLE
+from fedaudit.attacks.modality.images import ImagePool, distances, fingerprints
 
 Floats = NDArray[np.floating[Any]]
 Look = Callable[[Floats], Floats]  # what images are compared by in a gallery

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Examples, Truth
-from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.naming import HELD_OUT
 from fedaudit.attacks.evaluation.ranking import match_images
@@ -36,6 +35,7 @@ from fedaudit.attacks.evaluation.trials import (
     median_size,
 )
 from fedaudit.attacks.evidence import Evidence, is_replay
+from fedaudit.attacks.modality import images
 
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]

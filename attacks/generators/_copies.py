@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.images import distances, exact
 from fedaudit.attacks.evaluation.matching import Matched
 from fedaudit.attacks.evaluation.ranking import Present, find_present
+from fedaudit.attacks.modality.images import distances, exact
 
 Floats = NDArray[np.floating[Any]]
 _MIXINGS = 400

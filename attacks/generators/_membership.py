@@ -17,12 +17,12 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, GeneratorArchitecture, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_pairs
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, match_planted_pair
 from fedaudit.attacks.generators._handed import list_uploads, newest, objects, trained_by
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

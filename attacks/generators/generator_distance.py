@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Examples, GeneratorArchitecture, Truth
-from fedaudit.attacks.evaluation.images import Nearest, nearest
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence, ImageGallery
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs
+from fedaudit.attacks.modality.images import Nearest, nearest
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 

@@ -25,7 +25,6 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Examples, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
-from fedaudit.attacks.evaluation.images import fingerprints, ssim
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
@@ -33,6 +32,7 @@ from fedaudit.attacks.evidence import Evidence, ImageGallery, Series
 from fedaudit.attacks.generators._copies import Copies, copies, drawn_again, find_drawn
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
+from fedaudit.attacks.modality.images import fingerprints, ssim
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.runtime.ranges import AtLeastOne

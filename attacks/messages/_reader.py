@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples, Player
-from fedaudit.attacks.evaluation.images import fingerprints, to_rows
 from fedaudit.attacks.messages._blocks import Blocks, Form, Layout, Values, read_blocks
 from fedaudit.attacks.messages._exact import stands_anywhere, stands_at_places
 from fedaudit.attacks.messages._heard import ASSUMED, Heard, read_change
 from fedaudit.attacks.messages._ratio import Whitened
+from fedaudit.attacks.modality.images import fingerprints, to_rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 

@@ -26,7 +26,6 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowl
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, combine_scores, count_flagged
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -34,6 +33,7 @@ from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.messages._doses import OTHERS, Dosed, Doses, count_seen, find_doses, mix
 from fedaudit.attacks.messages._heard import ASSUMED, UPLOADS, Heard, gather
 from fedaudit.attacks.messages._reader import MOST_NUMBERS, UNPLAYED, StateReader, UpdatePlays, UpdateReader
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import FALSE_ALARMS
 from fedaudit.fl.artifact import Artifact

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.naming import NamingGallery, name_people
 from fedaudit.attacks.evaluation.trials import (
@@ -28,6 +27,7 @@ from fedaudit.attacks.evaluation.trials import (
     median_size,
 )
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replay
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.threats.threat import Harm
 

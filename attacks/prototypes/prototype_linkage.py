@@ -30,12 +30,12 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.features import extract_each
-from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.sources import prototypes
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series, is_replay
+from fedaudit.attacks.modality.images import ImagePool, fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes.prototype_membership import (
     PrototypeMembership,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.prototype_inversion import (
     ALSO_READS,
     REQUIRES,
@@ -22,6 +21,7 @@ from fedaudit.attacks.evaluation.prototype_inversion import (
     PrototypeInversion,
     Standard,
 )
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings

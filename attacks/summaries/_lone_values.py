@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Claim, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact

@@ -16,8 +16,8 @@ import scipy
 
 from fedaudit.attacks.attack import Examples, Floats
 from fedaudit.attacks.evaluation.covariance import factor_covariance
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import Values
+from fedaudit.attacks.modality.images import to_rows
 from fedaudit.attacks.summaries._stretches import CHUNK, EXACT, list_stretches
 
 NOISE = (0.0, 0.01, 0.1, 1.0)  # besides the mixture, over the mean variance of a pixel

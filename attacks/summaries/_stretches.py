@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.copies import find_copies
-from fedaudit.attacks.evaluation.images import to_rows
 from fedaudit.attacks.evaluation.readings import Values, list_written, make_finite, quantise, readings
+from fedaudit.attacks.modality.images import to_rows
 
 CHUNK = 512  # stretches at a time
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so

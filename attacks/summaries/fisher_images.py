@@ -28,11 +28,11 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Examples, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import TIMES, Present, find_present
 from fedaudit.attacks.evaluation.sources import sent_with
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role

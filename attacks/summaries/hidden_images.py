@@ -44,7 +44,6 @@ from fedaudit.attacks.evaluation.counting import (
     find_strangers,
     gather_people,
 )
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.payloads import Numbers, read_numbers, read_spelled, subtract_arrays
@@ -54,6 +53,7 @@ from fedaudit.attacks.evaluation.sources import global_model
 from fedaudit.attacks.evaluation.sums import SEVERAL, find_kind, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers, fit_together

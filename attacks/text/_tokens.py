@@ -24,7 +24,6 @@ from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, KindOfMessages, gather_people, split_kinds
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import (
@@ -47,6 +46,7 @@ from fedaudit.attacks.evidence import (
     TextPair,
     is_replay,
 )
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.modality.text import (
     COMMON_TOKENS,
     PADDING,

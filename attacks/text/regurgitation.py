@@ -25,10 +25,10 @@ from fedaudit.attacks.attack import Attack, Claim, Effort, Extractor, Knowledge,
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.targets import BLIND, GLOBAL, targets
 from fedaudit.attacks.evidence import REPLAYED, Evidence, is_replay
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.modality.text import PADDING, strip
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.text._language import score_continuations

@@ -24,13 +24,13 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates.inverting_gradients import roughness

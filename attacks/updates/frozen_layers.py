@@ -33,12 +33,12 @@ from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels, updates
-from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
+from fedaudit.attacks.modality.images import ImagePool, fingerprints
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients

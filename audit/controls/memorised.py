@@ -29,9 +29,9 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import (

@@ -131,7 +131,7 @@ def _toolbox(case: Any, pool: Examples, models: int) -> Training:
         ) from error
     import torch
 
-    from fedaudit.attacks.evaluation.images import fingerprints
+    from fedaudit.attacks.modality.images import fingerprints
     from fedaudit.audit.observer.models import Runner
 
     where = {m: i for i, m in enumerate(fingerprints(pool.x))}

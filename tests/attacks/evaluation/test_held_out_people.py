@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import OF_OTHERS, Examples, Unseen
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.trials import Pools
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.verdict.people import UNLIKE, bound_people

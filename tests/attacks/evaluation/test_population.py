@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from fedaudit.attacks.attack import Examples, Unseen
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import GroupCount, PeopleCount, Share
 from fedaudit.fl.threats.threat import Harm
 

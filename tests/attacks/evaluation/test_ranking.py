@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.ranking import (
     First,
     Present,
@@ -13,6 +12,7 @@ from fedaudit.attacks.evaluation.ranking import (
     rank_images,
     rank_sets,
 )
+from fedaudit.attacks.modality.images import ImagePool, fingerprints
 
 
 def images(*values: float) -> np.ndarray:

@@ -10,12 +10,12 @@ from scipy.spatial.distance import cdist
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Claim, Examples, Knowledge, Unseen
-from fedaudit.attacks.evaluation.images import nearest
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_pairs
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators.critic_score import CriticScore
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance
+from fedaudit.attacks.modality.images import nearest
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.families.gan import GanConfig

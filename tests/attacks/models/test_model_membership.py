@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples
 from fedaudit.attacks.evaluation.example_gradients import Gradients
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_membership import ModelMembership, Scorer
 from fedaudit.attacks.evaluation.model_trials import ANOTHER, SHUFFLED, draw_wrong
 from fedaudit.attacks.evaluation.scores import log_probability
 from fedaudit.attacks.evaluation.targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.models.lira import Lira
 from fedaudit.attacks.models.output_scores import Confidence, Entropy, LossThreshold
 from fedaudit.attacks.models.rmia import Rmia

@@ -11,10 +11,10 @@ import torch
 from fedaudit.attacks.attack import Claim
 from fedaudit.attacks.evaluation.decoder import build
 from fedaudit.attacks.evaluation.image_trials import ImageTrials
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.prototype_inversion import PrototypeInversion
 from fedaudit.attacks.evaluation.sources import prototypes
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.prototypes.lookup import Lookup
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.attacks.prototypes.upcnn import UpCNN

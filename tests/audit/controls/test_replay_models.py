@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_trials import draw_wrong
 from fedaudit.attacks.evidence import UNPROTECTED
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.control import plant

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.model_trials import draw_wrong
+from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.models.relayed_model import RelayedModel
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase

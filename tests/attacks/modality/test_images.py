@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.metrics import peak_signal_noise_ratio
 
-from fedaudit.attacks.evaluation import images
+from fedaudit.attacks.modality import images
 
 
 def pair(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

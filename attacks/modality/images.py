@@ -1,4 +1,4 @@
-"""Images beside images: how alike they are, which are copies, and which lie nearest.
+"""Images and volumes beside others of their kind: how alike they are, which are copies, and which lie nearest.
 
 MSE, PSNR and SSIM of stacks [k, C, H, W] in [0, 1] are one number an image. SSIM: Wang, Bovik, Sheikh,
 Simoncelli. IEEE Trans. Image Processing 2004, by a uniform window, the sample covariance, and the mean over
