@@ -101,7 +101,7 @@ def _require_sent(found: Finding, federation: ObservedFederation) -> None:
     """Raise UserError for a finding about kinds that nobody sends: what was not there leaked nothing."""
     if not found.artifacts or federation.artifacts is None:
         return
-    sent = {str(kind) for channel in Channel for kind in getattr(federation.card, channel.value)}
+    sent = {str(kind) for channel in Channel for kind in getattr(federation.card, channel.value, ())}
     if {*found.artifacts} <= sent:
         return
     sent |= {kind for line in manifest(federation.artifacts) for kind in line.get("kinds", ())}

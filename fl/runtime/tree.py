@@ -48,7 +48,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
 def _serialize(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
     """The bytes of safetensors' own `save`, piece by piece, so that nobody holds it whole."""
     none = to_bytes({k: v.new_empty(0) for k, v in tensors.items()}, metadata=metadata)
-    head, end = json.loads(none[8:]), 0  # the order and the names of types are the library's
+    head, end = parse_json(none[8:]), 0  # the order and the names of types are the library's
     order = [name for name in head if name in tensors]
     for name in order:
         begin, end = end, end + tensors[name].nbytes

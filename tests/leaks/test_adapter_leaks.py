@@ -41,7 +41,7 @@ def check(settings: Config) -> Mapping[str, Finding]:
     small = settings.model_dump(mode="json")
     small["federation"]["model"] |= {"dim": 16, "layers": 1, "heads": 2}
     if small["federation"].get("base"):
-        small["federation"]["base"]["steps"] = 1
+        small["federation"]["base"] = 1
     rank = small["federation"]["adapters"]
     rank["rank"] = min(rank["rank"], 16)
     return _check(Config.model_validate(small).model_dump_json())

@@ -16,8 +16,8 @@ BUILDERS = {
     "ridge": "fedaudit.attacks.evaluation.prototype_inversion.ImageTrials",
     "idlg": "fedaudit.attacks.evaluation.update_inversion.make_buckets",
     "condensed_recovery": "fedaudit.attacks.condensed.condensed_recovery.ImageTrials",
-    "condensed_membership": "fedaudit.attacks.condensed.condensed_membership.Tracer",
-    "prototype_membership": "fedaudit.attacks.prototypes.prototype_membership.Tracer",
+    "condensed_membership": "fedaudit.attacks.evaluation.tracing.Tracer",
+    "prototype_membership": "fedaudit.attacks.evaluation.tracing.Tracer",
     "prototype_difference": "fedaudit.attacks.prototypes.prototype_difference.measure_pairs",
     "loss_threshold": "fedaudit.attacks.evaluation.model_membership.ModelTrials",
 }
