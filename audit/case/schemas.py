@@ -77,7 +77,8 @@ class AttackFile(Form):
     people: list[PeopleCount]  # by harm, and kind of message where it reads several; of facts, clients
     remedy: str  # for what was found here; the card's where it is empty
     galleries: list[ImageFile]
-    texts: list[TextExhibit | RowExhibit]
+    texts: list[TextExhibit]
+    rows: list[RowExhibit] = []
     curves: list[Series]
     read: list[str]
     rounds: dict[str, list[Count]]  # kind -> rounds of the messages that it opened

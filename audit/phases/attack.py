@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Player
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import Assertion, ImageGallery, is_replay
+from fedaudit.attacks.evidence import Assertion, ImageGallery, RowExhibit, TextExhibit, is_replay
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import is_anybody_behind, messages
 from fedaudit.audit.case.messages import kinds as kinds_of
@@ -334,12 +334,14 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
 def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
     evidence = _ask(attack, "measure", claim, truth, rng)
     people = _ask(attack, "count_people", claim, truth, rng)
+    shown = _ask(attack, "exhibits", claim, truth)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": [dataclasses.asdict(p) for p in people],
         "remedy": _ask(attack, "choose_remedy", claim, truth, people),
         "galleries": [_encode(g) for g in _ask(attack, "galleries", claim, truth)],
-        "texts": [dataclasses.asdict(t) for t in _ask(attack, "exhibits", claim, truth)],
+        "texts": [dataclasses.asdict(x) for x in shown if isinstance(x, TextExhibit)],
+        "rows": [dataclasses.asdict(x) for x in shown if isinstance(x, RowExhibit)],
         "curves": [dataclasses.asdict(c) for c in _ask(attack, "curves", claim, truth)],
     }
 

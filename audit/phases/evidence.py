@@ -35,7 +35,7 @@ LEDGER, BUDGETS = "ledger.json", "budgets.json"
 REPLAY, NOISE_AUDITS = "replay.json", "noise_audits.json"
 MATRIX, ABSENCE = "matrix.json", "absence.json"
 NOTHING: Mapping[str, Any] = {  # of an attack that measured nothing
-    **{key: [] for key in ("assertions", "evidence", "people", "galleries", "texts", "curves")},
+    **{key: [] for key in ("assertions", "evidence", "people", "galleries", "texts", "rows", "curves")},
     "remedy": "",
 }
 

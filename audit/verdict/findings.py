@@ -129,7 +129,6 @@ def list_texts(file: Mapping[str, Any]) -> list[Texts]:
             ],
         )
         for t in file.get("texts", [])
-        if not _are_rows(t)
     ]
 
 
@@ -142,14 +141,8 @@ def list_rows(file: Mapping[str, Any]) -> list[RowTables]:
             caption=r["caption"],
             pairs=[RowLines(**pair) for pair in r["pairs"]],
         )
-        for r in file.get("texts", [])
-        if _are_rows(r)
+        for r in file.get("rows", [])
     ]
-
-
-def _are_rows(exhibit: Mapping[str, Any]) -> bool:
-    """Whether an exhibit of an attack is rows of a table; else it is texts."""
-    return any("columns" in pair for pair in exhibit["pairs"])
 
 
 def list_galleries(file: Mapping[str, Any]) -> list[Gallery]:

@@ -33,7 +33,7 @@ def shown() -> AuditResult:
     ]
     exhibit = RowExhibit(title="Rows read from updates", caption="The nearest and the farthest.", pairs=pairs)
     found = result()
-    file = {"name": found.findings[0].id, "texts": [dataclasses.asdict(exhibit)]}
+    file = {"name": found.findings[0].id, "rows": [dataclasses.asdict(exhibit)]}
     assert not list_texts(file)
     return found.model_copy(update={"rows": list_rows(file)})
 
