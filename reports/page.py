@@ -43,7 +43,7 @@ LABELS = {
     "stopped": "stopped (clear)",
     "reduced": "reduced",
     "left": "left",
-    "untested": "left open",
+    "untested": "not known",
     "worse": "rated worse",
     "new_harm": "new harm",
     "accuracy": "Change of accuracy in points (at worst); traffic of the run.",
