@@ -137,7 +137,7 @@ class Protection(Plugin):
 def describe_protection(protection: Protection) -> str:
     """What a protection says of itself, and whose words these are where its code is somebody's own."""
     text = protection.describe()
-    return text if is_shipped(protection) else f"by its own code, unchecked: {text}"
+    return text if is_shipped(protection) else f"unchecked words of its author: {text}"
 
 
 def anew(protections: Sequence[Protection]) -> list[Protection]:

@@ -379,6 +379,6 @@ def test_a_wire_without_books_still_carries_and_refuses() -> None:
 
 
 def test_what_a_protection_of_ones_own_says_of_itself_is_said_to_be_its_own() -> None:
-    assert describe_protection(Hides()) == "by its own code, unchecked: hides"
+    assert describe_protection(Hides()) == "unchecked words of its author: hides"
     ours = SecureAggregation()
     assert describe_protection(ours) == ours.describe()
