@@ -168,7 +168,8 @@ class Reader:
             np.stack([_fit_alone(written, images), *(m.fit(written, images) for m in self.mixtures)])
             for written in write(self.sent, self._again, image, senders, rng)
         ]
-        return np.asarray(np.max(found, axis=0))
+        nothing = np.zeros((1 + len(self.mixtures), len(images)))
+        return np.asarray(np.max(found, axis=0)) if found else nothing
 
     def find_least(self, held_out: Values, candidates: int) -> Values:
         """[readings, 1] from which fit on one of so many candidates stands there; held_out [readings, m]."""
@@ -227,13 +228,16 @@ def write(
 ) -> list[NDArray[np.float32]]:
     """What stands about an image that one sender wrote over its part of the newest message, at any place of it.
 
-    Once as it was written and, of a model that is known (`again`), once as what it changed by.
+    Once as it was written and, of a model that is known (`again`), once as what it changed by. Nothing where no
+    part of the message is long enough for it.
     """
     image, size = image.ravel(), image.size
     is_change = np.zeros(own.width + 1, np.int64)
     is_change[again[again >= 0] + 1] = 1
     crossed = np.cumsum(is_change)
     places = np.flatnonzero(crossed[size:] == crossed[: own.width - size + 1])  # no stretch has changes in it
+    if not len(places):
+        return []
     at = int(rng.choice(places))
     added = (image - own.newest[at : at + size]) / senders
     found = []

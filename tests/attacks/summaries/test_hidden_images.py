@@ -348,6 +348,15 @@ def test_what_is_planted_in_a_model_is_in_what_it_changed_by_as_well() -> None:
     assert len(best) == 2 and max(best) > 0.9 > min(best)
 
 
+def test_where_no_stretch_is_as_long_as_an_image_nothing_is_planted_and_nothing_fits() -> None:
+    image, rng = WORLD.client_examples(0).x[0], np.random.default_rng(1)
+    reader = Reader(SentNumbers(noise(0), 1, 1000), [])
+    again = np.where(np.arange(1000) % 2, np.arange(1000), -1)  # every other number is a change
+    vars(reader)["_again"] = again
+    assert write(reader.sent, again, image, 1, rng) == []
+    assert not reader.fit_planted(image, image[None], 1, rng).any()
+
+
 def test_batches_of_one_name_and_of_unequal_length_are_no_changes_of_each_other() -> None:
     """A client of split learning sends activations batch by batch, and the last batch is shorter."""
     found = []
