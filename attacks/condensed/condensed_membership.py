@@ -90,7 +90,7 @@ class CondensedMembership(TracedMembership):
         return np.asarray(features @ image / len(image))
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = [replace(b, against="non-members") for b in self._traced(claim, truth, rng).buckets]
+        buckets = [replace(b, against="non-members") for b in self._tracer(claim, truth, rng).buckets]
         return in_our_words(judge_buckets(buckets, len(buckets), [b.silent for b in buckets], OTHER))
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

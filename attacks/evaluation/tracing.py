@@ -248,12 +248,12 @@ class TracedMembership(Attack):
         """Of each candidate for prototype `row`; features [m, D] -> [m]."""
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
-        return self._traced(claim, truth, rng).count_people()
+        return self._tracer(claim, truth, rng).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
+        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._tracer(claim, truth).buckets]
 
     @cached_property
-    def _traced(self) -> BuiltOnce[Tracer]:
+    def _tracer(self) -> BuiltOnce[Tracer]:
         limits = self.config.members, self.config.others
         return BuiltOnce(lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, self.what))

@@ -159,7 +159,7 @@ class PrototypeMembership(TracedMembership):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = self._traced(claim, truth, rng).buckets
+        buckets = self._tracer(claim, truth, rng).buckets
         reading = describe(claim)
         noted = [replace(b, note="; ".join(filter(None, (b.note, reading)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)

@@ -98,20 +98,23 @@ def plan_leaders(
     for place, _ in drawn:
         most[place.setting, place.rule.name] = max(place.malicious, most.get((place.setting, place.rule.name), 0))
     found, failed = dict[str, MatrixPlace](), dict[str, str]()
+    known = dict[tuple[str, str, int], tuple[int, ...]]()  # every attack of a seed is by the same clients
     for place, run in drawn:
         if place.malicious < most[place.setting, place.rule.name]:
             continue
-        sizes = run.case.population.counts.sum(1)
-        weights = {k: float(n) for k, n in enumerate(sizes) if n}
-        try:
-            leaders = find_leaders(place.rule, weights, run.case.compromise.clients)
-        except Exception as error:  # noqa: BLE001 - the rule may be a user's own
-            sentence = error.sentence if isinstance(error, UserError) else describe_unexpected(error)[0]
-            failed[f"{place.setting}/{place.rule.name}/reach"] = sentence
-            continue
-        attack = {**place.changes["adversary"], "clients": list(leaders)}
+        key = place.setting, place.rule.name, place.seed
+        if key not in known:
+            sizes = run.case.population.counts.sum(1)
+            weights = {k: float(n) for k, n in enumerate(sizes) if n}
+            try:
+                known[key] = find_leaders(place.rule, weights, run.case.compromise.clients)
+            except Exception as error:  # noqa: BLE001 - the rule may be a user's own
+                known[key] = ()
+                sentence = error.sentence if isinstance(error, UserError) else describe_unexpected(error)[0]
+                failed[f"{place.setting}/{place.rule.name}/reach"] = sentence
+        attack = {**place.changes["adversary"], "clients": list(known[key])}
         new = replace(place, adversary=place.adversary + LED, changes={**place.changes, "adversary": attack})
-        if leaders and new.folder not in ran:
+        if known[key] and new.folder not in ran:
             found[new.folder] = new
     return list(found.values()), failed
 
