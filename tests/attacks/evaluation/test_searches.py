@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
-from fedaudit.attacks.evaluation.stacked_lbfgs import StackedLBFGS
-from fedaudit.attacks.updates.idlg import choose_rows
+from fedaudit.attacks.evaluation.stacked_lbfgs import MOVES, StackedLBFGS
+from fedaudit.attacks.updates.idlg import IDLG, choose_rows, descend
 
 # One row each: where L-BFGS needs many moves, where it starts at a least value, and where it leaves all numbers
 STARTS = [[-1.2, 1.0], [1.0, 1.0], [1e80, -1e80], [0.5, 2.0], [0.0, 0.0]]
@@ -45,11 +45,11 @@ def follow(make: Callable[..., Any], start: Tensor, loss: Measure, rate: float, 
     return torch.stack(path)
 
 
-def check_rows(starts: Tensor, loss: Measure, rate: float, steps: int) -> Tensor:
+def check_rows(starts: Tensor, loss: Measure, rate: float, steps: int, atol: float = 1e-8) -> Tensor:
     rows = follow(StackedLBFGS, starts, loss, rate, steps)
     for i in range(len(starts)):
         alone = follow(torch.optim.LBFGS, starts[i : i + 1], loss, rate, steps)
-        torch.testing.assert_close(rows[:, i : i + 1], alone, rtol=1e-6, atol=1e-8, equal_nan=True)
+        torch.testing.assert_close(rows[:, i : i + 1], alone, rtol=1e-6, atol=atol, equal_nan=True)
     return rows
 
 
@@ -58,6 +58,26 @@ def check_rows(starts: Tensor, loss: Measure, rate: float, steps: int) -> Tensor
 def test_each_row_goes_where_torchs_own_takes_it(loss: Measure, rate: float) -> None:
     rows = check_rows(torch.tensor(STARTS, dtype=torch.float64), loss, rate, 4)
     assert rows[:, [0, 1, 3]].isfinite().all() and rows[-1, 2].isnan().all()
+
+
+def test_a_row_whose_steps_end_early_goes_on_from_its_own_last_move() -> None:
+    drawn = torch.randn(3, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn[1:] *= 3e-6  # of whose loss a move takes less than counts
+    rows = check_rows(drawn, bowl, 0.02, 6, atol=1e-13)
+    assert (rows[1:, 1:] - rows[:-1, 1:]).abs().amax(2).min() > 1e-9
+
+
+def test_a_row_that_left_all_numbers_stays_at_its_last_sound_value() -> None:
+    """Though its loss be sound again: as of a search alone, which ends there."""
+    start, asked = torch.tensor([[3.0, -2.0], [3.0, -2.0]]), list[int]()
+
+    def loss(x: Tensor) -> Tensor:
+        asked.append(1)
+        spoiled = torch.tensor([torch.nan, 1.0]) if len(asked) <= MOVES else torch.ones(2)
+        return x.square().sum(1) * spoiled
+
+    (found,) = descend(IDLG.Config(iterations=4), [start.clone()], loss, stacked=True)
+    assert torch.equal(found[0], start[0]) and found[1].abs().max() < 1e-3
 
 
 def test_it_does_where_more_pairs_were_met_than_are_kept() -> None:
