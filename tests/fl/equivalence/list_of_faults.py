@@ -105,7 +105,7 @@ FAULTS = [
         "client.initial",
     ),
     _of("moon", "the temperature multiplies", "/ self.config.temperature", "* self.config.temperature"),
-    _of("fedbabu", "the head is trained", "return name not in self.head", "return True"),
+    _of("fedbabu", "the head is trained", "return not self.config.phases or any(", "return True or any("),
     _of("fedlc", "the exponent is -1/2", ".pow(-0.25)", ".pow(-0.5)"),
     _of("fednova", "the momentum's weight is forgotten", "self.config.momentum, rate * self", "0.0, rate * self"),
     _of(
@@ -169,14 +169,12 @@ FAULTS = [
         'client.run("forward", client.start)',
         'client.run("forward", trained.state)',
     ),
-    _of(
-        "fedrep", "the body is trained with its head untrained", "start = client.train(head", "client.train(head"
-    ),
+    _of("fedrep", "the body is trained with its head untrained", "state = trained.state\n", "pass\n"),
     _of(
         "lg_fedavg",
         "the private part does not come back",
-        "client if self.private(client.start) else super().receive(client)",
-        "super().receive(client) if client.round < 1 else client",
+        'client.memory.get("private") or self',
+        "client.round < 0 or self",
     ),
     _of("fedopt", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
     Fault(
