@@ -35,6 +35,8 @@ F = TypeVar("F")
 class Searching(ABC, Generic[S, F]):
     """An attack that makes searches."""
 
+    on_accelerator = "searches side by side"
+
     @abstractmethod
     def imitate(self, search: S, stackable: bool) -> Any:
         """What runs the network, for all searches of this kind; `stackable`: under torch.func.vmap."""

@@ -20,11 +20,13 @@ from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
+from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
-from tests.accelerator import DEVICE, REAL, accelerator, apart
+from tests.accelerator import DEVICE, REAL, accelerator, apart, counts
 from tests.attacks.batches.batch_world import Known
+from tests.attacks.models.overfit import CONFIG, Mlp, overfit
 from tests.attacks.models.released import Released
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.world import World
@@ -231,3 +233,30 @@ def test_searches_side_by_side_find_what_they_find_one_after_another(
     assert narrow.widths == widths
     for found in (halved, together, each):
         assert np.abs(found - here).max() <= (TOLERANCE if REAL else bound)
+
+
+@pytest.mark.gpu
+@apart
+def test_shadow_models_side_by_side_are_those_trained_one_after_another() -> None:
+    """Whatever they start from, and on unlike numbers of examples; of like numbers eight take few more kernels."""
+    world, rows = overfit(), [np.arange(40), np.arange(20, 60), np.arange(50), np.arange(70, 100)] * 2
+    known = {k: np.asarray(v) for k, v in world.artifacts[0].payload.items()}
+
+    def train(device: str, start: Any, augment: str, rows: Any = rows) -> NDArray[Any]:
+        data = dataclasses.replace(world.data, augment=augment)
+        trainer = ShadowTrainer(make=Mlp, data=data, config=CONFIG, device=device)
+        return trainer(world.auxiliary, rows, world.reference.x[:9], epochs=2, seed=3, start=start)
+
+    for start, augment in ((None, "none"), (known, "none"), (None, "crop_flip")):
+        with one_thread():
+            here = train("cpu", start, augment)
+            with accelerator():
+                there = train(DEVICE, start, augment)
+        assert np.abs(there - here).max() <= (TOLERANCE if REAL else 1e-5)
+    asked = list[int]()
+    for models in (2, 8):
+        counts.clear()
+        with accelerator():
+            train(DEVICE, None, "none", [rows[0]] * models)
+        asked.append(counts["kernels"])
+    assert REAL or asked[1] < 1.25 * asked[0]
