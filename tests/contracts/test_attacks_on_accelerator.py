@@ -238,7 +238,7 @@ def test_searches_side_by_side_find_what_they_find_one_after_another(
 @pytest.mark.gpu
 @apart
 def test_shadow_models_side_by_side_are_those_trained_one_after_another() -> None:
-    """Whatever they start from, and on unlike numbers of examples; of like numbers eight take few more kernels."""
+    """Whatever they start from, on unlike numbers of examples; of like numbers eight take few more kernels."""
     world, rows = overfit(), [np.arange(40), np.arange(20, 60), np.arange(50), np.arange(70, 100)] * 2
     known = {k: np.asarray(v) for k, v in world.artifacts[0].payload.items()}
 
