@@ -49,13 +49,13 @@ class Drawn(NamedTuple):
 
 
 class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
-    """Base class. Of several searches for one update the nearest counts, which nobody needs the truth for."""
+    """Base class. Of several searches for one update the nearest counts, never by looking at the truth."""
 
     @abstractmethod
     def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
     ) -> Sequence[UpdateSearch]:
-        """Where the searches for `number` images of an update start: as many for each update."""
+        """Where the searches for `number` images of an update start."""
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
@@ -65,17 +65,21 @@ class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
     def invert_all(
         self, chosen: Sequence[Update], numbers: Sequence[int], knowledge: Knowledge, rng: np.random.Generator
     ) -> list[tuple[Floats, Labels]]:
+        counts = list[int]()
+
         def draw_all() -> Iterator[UpdateSearch]:
             for update, number in zip(chosen, numbers, strict=True):
-                yield from self.draw(update, number, knowledge, rng)
+                searches = self.draw(update, number, knowledge, rng)
+                counts.append(len(searches))
+                yield from searches
 
-        return self.pick(self.search(draw_all(), knowledge.device), len(chosen))
+        found = iter(self.search(draw_all(), knowledge.device))
+        return [self.pick([next(found) for _ in range(count)]) for count in counts]
 
-    def pick(self, drawn: Sequence[Drawn], updates: int) -> list[tuple[Floats, Labels]]:
-        """The nearest of each of so many updates, of searches in their order."""
-        starts = len(drawn) // updates
-        best = (min(drawn[i : i + starts], key=lambda d: d.apart) for i in range(0, len(drawn), starts))
-        return [(d.images, d.labels) for d in best]
+    def pick(self, drawn: Sequence[Drawn]) -> tuple[Floats, Labels]:
+        """What is claimed of an update, of what its searches came to: the nearest."""
+        best = min(drawn, key=lambda d: d.apart)
+        return best.images, best.labels
 
     def imitate(self, search: UpdateSearch, stackable: bool) -> Imitation:
         return (Stackable if stackable else Imitation)(search.update, search.knowledge)

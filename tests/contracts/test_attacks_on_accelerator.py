@@ -206,6 +206,7 @@ SEARCHING = [
     ("dlg", {"iterations": 8, "optimiser": "adam", "lr": 0.1}, sent, [2] * 3, 1e-5),
     ("dlg", {"iterations": 1}, sent, [2] * 3, 1e-2),
     ("idlg", {"iterations": 1}, sent, [2] * 2, 1e-2),
+    ("analytic", {"iterations": 8}, sent, [2] * 2, 1e-3),
     ("grnn_updates", {"iterations": 8}, sent, [2] * 3, 1e-5),
     ("grnn", {"steps": 8, "per_size": 5}, unequal, [2, 3], 1e-5),
     ("model_inversion", {"iterations": 8}, released, [1, 2, 2], 1e-4),
