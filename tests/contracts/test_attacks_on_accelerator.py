@@ -16,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.evaluation.gradients import iterate_updates
 from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates.tableak import Search, Tableak
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
 from fedaudit.audit.observer.shadows import ShadowTrainer
@@ -29,6 +31,7 @@ from tests.attacks.batches.batch_world import Known
 from tests.attacks.models.overfit import CONFIG, Mlp, overfit
 from tests.attacks.models.released import Released
 from tests.attacks.updates.gradients import Planted
+from tests.attacks.updates.trained_rows import TrainedRows
 from tests.attacks.world import World
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
@@ -234,6 +237,28 @@ def test_searches_side_by_side_find_what_they_find_one_after_another(
     assert narrow.widths == widths
     for found in (halved, together, each):
         assert np.abs(found - here).max() <= (TOLERANCE if REAL else bound)
+
+
+@pytest.mark.gpu
+@apart
+def test_rows_of_several_updates_are_searched_side_by_side() -> None:
+    """Of clients that began with models of their own too."""
+    world, settings = TrainedRows((2, 2, 2)), Tableak.Config(iterations=8)
+    [one, two, three] = iterate_updates(world.artifacts, world.knowledge)
+    two = dataclasses.replace(two, start={k: np.float32(1.1) * v for k, v in two.start.items()})
+
+    def search(way: type, known: Knowledge) -> list[NDArray[Any]]:
+        made = type(way.__name__, (way, Search), {})(settings, known, one)
+        rows = made.invert([one, two, three], np.random.default_rng(0))
+        return [entropy for _, entropy in rows]
+
+    with one_thread():
+        here = search(Each, world.knowledge)
+        with accelerator():
+            together, each = (search(way, move(world.knowledge)) for way in (Together, Each))
+    for found in (together, each):
+        np.testing.assert_allclose(found, here, atol=TOLERANCE if REAL else 1e-3)
+    assert np.abs(here[0] - here[1]).max() > 0.1
 
 
 @pytest.mark.gpu
