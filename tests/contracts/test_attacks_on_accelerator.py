@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Knowledge
-from fedaudit.attacks.evaluation.gradients import iterate_updates
+from fedaudit.attacks.evaluation.gradients import Update, iterate_updates
 from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates.tableak import Search, Tableak
@@ -247,16 +247,17 @@ def test_rows_of_several_updates_are_searched_side_by_side() -> None:
     [one, two, three] = iterate_updates(world.artifacts, world.knowledge)
     two = dataclasses.replace(two, start={k: np.float32(1.1) * v for k, v in two.start.items()})
 
-    def search(way: type, known: Knowledge) -> list[NDArray[Any]]:
+    def search(way: type, known: Knowledge, *asked: list[Update]) -> list[NDArray[Any]]:
         """Inputs of each, and how far they are from the update."""
+        rng = np.random.default_rng(0)
         own = {"finish": lambda _, search, found: [part.numpy() for part in found]}
         made = type(way.__name__, (way, Search), own)(settings, known, one)
-        return [part for found in made.invert([one, two, three], np.random.default_rng(0)) for part in found]
+        return [part for some in asked for found in made.invert(some, rng) for part in found]
 
     with one_thread():
-        here = search(Each, world.knowledge)
+        here = search(Each, world.knowledge, [one], [two], [three])
         with accelerator():
-            together, each = (search(way, move(world.knowledge)) for way in (Together, Each))
+            together, each = (search(way, move(world.knowledge), [one, two, three]) for way in (Together, Each))
     for found in (together, each):
         for part, wanted in zip(found, here, strict=True):
             np.testing.assert_allclose(part, wanted, atol=TOLERANCE if REAL else 1e-4)
