@@ -7,7 +7,7 @@ move (`descend`) and what is made of them (`finish`).
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +48,14 @@ class Drawn(NamedTuple):
     labels: Labels  # [B]
 
 
-class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
+U = TypeVar("U", bound=UpdateSearch)
+
+
+class UpdateSearching(Searching[U, Drawn], UpdateInversion):
     """Base class. Of several searches for one update the nearest counts, never by looking at the truth."""
 
     @abstractmethod
-    def draw(
-        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> Sequence[UpdateSearch]:
+    def draw(self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator) -> Sequence[U]:
         """Where the searches for `number` images of an update start."""
 
     def invert(
@@ -67,7 +68,7 @@ class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
     ) -> list[tuple[Floats, Labels]]:
         counts = list[int]()
 
-        def draw_all() -> Iterator[UpdateSearch]:
+        def draw_all() -> Iterator[U]:
             for update, number in zip(chosen, numbers, strict=True):
                 searches = self.draw(update, number, knowledge, rng)
                 counts.append(len(searches))
@@ -81,8 +82,8 @@ class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
         best = min(drawn, key=lambda d: d.apart)
         return best.images, best.labels
 
-    def imitate(self, search: UpdateSearch, stackable: bool) -> Imitation:
+    def imitate(self, search: U, stackable: bool) -> Imitation:
         return (Stackable if stackable else Imitation)(search.update, search.knowledge)
 
-    def read(self, search: UpdateSearch, copy: Imitation) -> "Sequence[Tensor]":
+    def read(self, search: U, copy: Imitation) -> "Sequence[Tensor]":
         return copy.read(search.update)

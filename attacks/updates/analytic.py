@@ -15,6 +15,7 @@ import copy
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ Floats = NDArray[np.floating[Any]]
 EXACT = 0.1  # relative distance of an input from an image's own, up to which it stands there
 
 
-class LayerInversion(UpdateSearching):
+class LayerInversion(UpdateSearching["LayerSearch"]):
     """Base class of attacks that learn what entered the first dense layer, and show the image that it was."""
 
     @settings
@@ -58,16 +59,14 @@ class LayerInversion(UpdateSearching):
         lr: Amount = Field(default=0.05, description="step size on the image")
         smoothness: Amount = Field(default=0.002, description="weight of the total variation")
 
-    def read(self, search: UpdateSearch, copy: Any) -> "list[Tensor]":
-        assert isinstance(search, LayerSearch), "as drawn"
+    def read(self, search: "LayerSearch", copy: Any) -> "list[Tensor]":
         target = search.wanted.to(find_device(copy))
         return [target.float(), (target.square().sum() + 1e-24).float()]
 
-    def imitate(self, search: UpdateSearch, stackable: bool) -> Any:
+    def imitate(self, search: "LayerSearch", stackable: bool) -> Any:
         return super().imitate(search, False).module
 
-    def list_measures(self, search: UpdateSearch, copy: "nn.Module") -> list[Measure]:
-        assert isinstance(search, LayerSearch), "as drawn"
+    def list_measures(self, search: "LayerSearch", copy: "nn.Module") -> list[Measure]:
 
         def measure(x: "Tensor", target: "Tensor", size: "Tensor") -> "Tensor":
             gap = (entering(copy, x)[1][0] - target).square().sum() / size
@@ -96,7 +95,7 @@ class LayerInversion(UpdateSearching):
         """All of them."""
         return np.concatenate([d.images for d in drawn]), np.concatenate([d.labels for d in drawn])
 
-    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+    def finish(self, search: "LayerSearch", found: "Sequence[Tensor]") -> Drawn:
         return Drawn(0.0, found[0].numpy(), search.labels)
 
 
@@ -105,38 +104,38 @@ class LayerSearch(UpdateSearch):
     """For the image [1, C, H, W] whose input to the first dense layer of a model is `wanted` [D], float64."""
 
     wanted: "Tensor"
-    is_solved: bool  # where it starts; of what nothing is known too
+    is_solved: bool  # where it starts
 
     @property
     def kind(self) -> Hashable:
         return id(self.update.start), self.is_solved
 
 
-def draw_layer(
-    copy: Imitation, wanted: NDArray[np.float64] | None, knowledge: Knowledge, y: NDArray[np.int64]
-) -> LayerSearch:
-    """For what entered the layer, of an image with label y [1]; a grey image where that is not known."""
+def draw_layers(
+    copy: Imitation, wanted: Sequence[NDArray[np.float64]], knowledge: Knowledge, y: NDArray[np.int64]
+) -> list[LayerSearch]:
+    """For what entered the layer, of images with labels y [b]; grey images where there are more labels."""
     import torch
 
-    start, is_solved = find_start(copy.module, wanted, knowledge.shape)
-    return LayerSearch(
-        start=[start],
-        update=copy.update,
-        knowledge=knowledge,
-        labels=y,
-        wanted=torch.zeros(0) if wanted is None else torch.from_numpy(wanted),
-        is_solved=is_solved,
-    )
+    made = partial(LayerSearch, update=copy.update, knowledge=knowledge)
+    drawn: list[LayerSearch] = []
+    for i, label in enumerate(y):
+        one = wanted[i] if i < len(wanted) else np.zeros(0)
+        start, is_solved = find_start(copy.module, one, knowledge.shape)
+        labels = np.array([label])
+        drawn.append(made(start=[start], labels=labels, wanted=torch.from_numpy(one), is_solved=is_solved))
+    return drawn
 
 
-def find_start(
-    model: "nn.Module", wanted: NDArray[np.float64] | None, shape: tuple[int, ...]
-) -> "tuple[Tensor, bool]":
-    """[1, C, H, W] on the processor; True where it is the image, as its pixels enter the layer one by one."""
+def find_start(model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, ...]) -> "tuple[Tensor, bool]":
+    """[1, C, H, W] on the processor; True where no search is for it.
+
+    Of nothing it is grey, and where pixels enter the layer one by one it is the image.
+    """
     import torch
 
     grey = torch.full((1, *shape), 0.5)
-    if wanted is None:
+    if not len(wanted):
         return grey, True
     place = find_device(model)
     flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
@@ -186,11 +185,12 @@ class Analytic(LayerInversion):
 
     def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[UpdateSearch]:
+    ) -> list[LayerSearch]:
         known = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if known is None else known
         imitation = Imitation(update, knowledge)
-        return [draw_layer(imitation, layer_input(imitation, knowledge.shape), knowledge, y)]
+        wanted = layer_input(imitation, knowledge.shape)
+        return draw_layers(imitation, () if wanted is None else [wanted], knowledge, y)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""

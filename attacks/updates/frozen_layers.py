@@ -102,7 +102,7 @@ class FrozenLayers(Attack):
         scorers[:] = [GradientScorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
         images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.shape), np.float32)
-        attacks: tuple[UpdateSearching, ...] = (  # as WAYS
+        attacks: tuple[UpdateSearching[Any], ...] = (  # as WAYS
             Analytic(Analytic.Config(iterations=c.iterations)),
             InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1)),
         )

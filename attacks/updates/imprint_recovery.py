@@ -20,9 +20,8 @@ from fedaudit.attacks.attack import Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, iterate_updates, labels
 from fedaudit.attacks.evaluation.tampered import flags
 from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
-from fedaudit.attacks.evaluation.update_search import UpdateSearch
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates.analytic import Analytic, draw_layer, entering, layer_input
+from fedaudit.attacks.updates.analytic import Analytic, LayerSearch, draw_layers, entering, layer_input
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -60,13 +59,11 @@ class ImprintRecovery(Analytic):
 
     def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[UpdateSearch]:
+    ) -> list[LayerSearch]:
         known = labels(update, knowledge, number)
         y = rng.integers(knowledge.classes, size=number) if known is None else known
         copy = Imitation(update, knowledge)
-        held = _bins(copy, number, knowledge.shape)
-        wanted = [*held, *[None] * (number - len(held))]
-        return [draw_layer(copy, x, knowledge, y[i : i + 1]) for i, x in enumerate(wanted)]
+        return draw_layers(copy, _bins(copy, number, knowledge.shape), knowledge, y)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         seen = f"a client that looks at the weights sees it: {claim['flagged'][0]}"

@@ -23,8 +23,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update
 from fedaudit.attacks.evaluation.update_inversion import CARD
-from fedaudit.attacks.evaluation.update_search import UpdateSearch
-from fedaudit.attacks.updates.analytic import Dense, LayerInversion, draw_layer, read_layer
+from fedaudit.attacks.updates.analytic import Dense, LayerInversion, LayerSearch, draw_layers, read_layer
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 
@@ -73,14 +72,12 @@ class Spear(LayerInversion):
 
     def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[UpdateSearch]:
+    ) -> list[LayerSearch]:
         copy = Imitation(update, knowledge)
         layer = read_layer(copy, knowledge.shape)
         inputs = None if layer is None else separate(layer, self.config.draws, rng)
-        held = [] if inputs is None else [*inputs[:number]]
         y = rng.integers(knowledge.classes, size=number)  # the pixels are claimed, not the labels
-        wanted = [*held, *[None] * (number - len(held))]
-        return [draw_layer(copy, x, knowledge, y[i : i + 1]) for i, x in enumerate(wanted)]
+        return draw_layers(copy, () if inputs is None else [*inputs[:number]], knowledge, y)
 
 
 def separate(layer: Dense, draws: int, rng: np.random.Generator) -> Values | None:

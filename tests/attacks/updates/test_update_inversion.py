@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_fitting_the_gradient_finds_the_planted_image(attack: UpdateInversion) -
 
 
 @pytest.mark.parametrize("attack", [IDLG(), DLG(), InvertingGradients(), Analytic(), GRNNUpdates()], ids=type)
-def test_searches_are_alike_for_updates_of_one_model(attack: UpdateSearching) -> None:
+def test_searches_are_alike_for_updates_of_one_model(attack: UpdateSearching[Any]) -> None:
     one, two = updates(single().artifacts, single().knowledge)[:2]
     other, rng = replace(two, start={**two.start}), np.random.default_rng(0)
     kinds = [{s.kind for s in attack.draw(u, 1, single().knowledge, rng)} for u in (one, two, other)]
