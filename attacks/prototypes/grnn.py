@@ -223,9 +223,9 @@ def fit_generators(
     optimiser = eager(torch.optim.RMSprop)(own, lr=c.lr, momentum=c.momentum)
     made: list[Tensor] = []
     for _ in range(steps):
+        optimiser.zero_grad()
         loss, *made = measure(*own)
-        for w, g in zip(own, torch.autograd.grad(loss.sum(), own), strict=True):
-            w.grad = g
+        torch.autograd.backward(loss.sum(), inputs=own)
         optimiser.step()
     return [m.detach() for m in made]
 
