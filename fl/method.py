@@ -352,12 +352,14 @@ class RoundMethod(Method):
                 if not federation.attendance.is_heard(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
                     continue
-                received = federation.wire.uplink(t, reply.message, k, base(k, reply.message))
+                own = memory.get(k, {}) if reply.memory is None else reply.memory
+                kept = dict(memory.get(k, {}).get("protections", {}))
+                received = federation.wire.uplink(t, reply.message, k, base(k, reply.message), memory=kept)
                 if received is None:
                     tally.rejected += 1
                     continue
-                if reply.memory is not None:
-                    memory[k] = reply.memory
+                if own or kept:
+                    memory[k] = own | {"protections": kept} if kept else own
                 tally.heard.add(k)
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
