@@ -198,16 +198,19 @@ class Imitation:
         given = self.shared.spread(used)
         return cross_entropy(functional_call(self.module, given, (x,), tie_weights=False), y)
 
-    def gradients(self, x: "Tensor", y: "Tensor") -> "list[Tensor]":
+    def gradients(
+        self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None
+    ) -> "list[Tensor]":
         """The same of several batches [k, B, ...] with the same labels; [k, ...] of each parameter."""
         from torch.func import functional_call, grad, vmap
         from torch.nn.functional import cross_entropy
 
         def measure_loss(moved: "dict[str, Tensor]", one: "Tensor") -> "Tensor":
-            given = self.shared.spread({**self.weights, **moved})
+            given = self.shared.spread({**used, **moved})
             return cross_entropy(functional_call(self.module, given, (one,), tie_weights=False), y)
 
-        moved = {n: self.weights[n] for n in self.names}
+        used = self.weights if weights is None else weights
+        moved = {n: used[n] for n in self.names}
         found = vmap(grad(measure_loss), in_dims=(None, 0))(moved, x)
         return [found[n] for n in self.names]
 

@@ -35,6 +35,8 @@ F = TypeVar("F")
 class Searching(ABC, Generic[S, F]):
     """An attack that makes searches."""
 
+    on_accelerator = "searches side by side"
+
     @abstractmethod
     def imitate(self, search: S, stackable: bool) -> Any:
         """What runs the network, for all searches of this kind; `stackable`: under torch.func.vmap."""
@@ -80,11 +82,11 @@ class Searching(ABC, Generic[S, F]):
         try:
             return self._search_together(alike, device)
         except torch.OutOfMemoryError:
-            if len(alike) > 1:
-                half = len(alike) // 2
-                return [f for some in (alike[:half], alike[half:]) for f in self._search_alike(some, device)]
+            half = len(alike) // 2
         except RuntimeError:
-            pass
+            half = 0
+        if half:  # outside of what was caught, which holds on to memory
+            return [f for some in (alike[:half], alike[half:]) for f in self._search_alike(some, device)]
         return self._search_each(alike, device)
 
     def _search_together(self, alike: Sequence[S], device: str) -> list[F]:

@@ -7,7 +7,7 @@ move (`descend`) and what is made of them (`finish`).
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +48,15 @@ class Drawn(NamedTuple):
     labels: Labels  # [B]
 
 
-class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
-    """Base class. Of several searches for one update the nearest counts, which nobody needs the truth for."""
+U = TypeVar("U", bound=UpdateSearch)
+
+
+class UpdateSearching(Searching[U, Drawn], UpdateInversion):
+    """Base class. Of several searches for one update the nearest counts, never by looking at the truth."""
 
     @abstractmethod
-    def draw(
-        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> Sequence[UpdateSearch]:
-        """Where the searches for `number` images of an update start: as many for each update."""
+    def draw(self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator) -> Sequence[U]:
+        """Where the searches for `number` images of an update start."""
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
@@ -65,20 +66,24 @@ class UpdateSearching(Searching[UpdateSearch, Drawn], UpdateInversion):
     def invert_all(
         self, chosen: Sequence[Update], numbers: Sequence[int], knowledge: Knowledge, rng: np.random.Generator
     ) -> list[tuple[Floats, Labels]]:
-        def draw_all() -> Iterator[UpdateSearch]:
+        counts = list[int]()
+
+        def draw_all() -> Iterator[U]:
             for update, number in zip(chosen, numbers, strict=True):
-                yield from self.draw(update, number, knowledge, rng)
+                searches = self.draw(update, number, knowledge, rng)
+                counts.append(len(searches))
+                yield from searches
 
-        return self.pick(self.search(draw_all(), knowledge.device), len(chosen))
+        found = iter(self.search(draw_all(), knowledge.device))
+        return [self.pick([next(found) for _ in range(count)]) for count in counts]
 
-    def pick(self, drawn: Sequence[Drawn], updates: int) -> list[tuple[Floats, Labels]]:
-        """The nearest of each of so many updates, of searches in their order."""
-        starts = len(drawn) // updates
-        best = (min(drawn[i : i + starts], key=lambda d: d.apart) for i in range(0, len(drawn), starts))
-        return [(d.images, d.labels) for d in best]
+    def pick(self, drawn: Sequence[Drawn]) -> tuple[Floats, Labels]:
+        """What is claimed of an update, of what its searches came to: the nearest."""
+        best = min(drawn, key=lambda d: d.apart)
+        return best.images, best.labels
 
-    def imitate(self, search: UpdateSearch, stackable: bool) -> Imitation:
+    def imitate(self, search: U, stackable: bool) -> Imitation:
         return (Stackable if stackable else Imitation)(search.update, search.knowledge)
 
-    def read(self, search: UpdateSearch, copy: Imitation) -> "Sequence[Tensor]":
+    def read(self, search: U, copy: Imitation) -> "Sequence[Tensor]":
         return copy.read(search.update)

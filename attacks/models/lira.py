@@ -51,6 +51,8 @@ class Lira(ModelMembership):
         ),
     )
 
+    on_accelerator = "shadow models side by side"
+
     @settings
     class Config(ModelMembership.Config):
         mode: Literal["offline", "online"] = Field(

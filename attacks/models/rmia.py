@@ -39,6 +39,8 @@ class Rmia(ModelMembership):
         ),
     )
 
+    on_accelerator = "shadow models side by side"
+
     @settings
     class Config(ModelMembership.Config):
         references: int = Field(

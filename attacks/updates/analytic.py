@@ -13,8 +13,9 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,9 +27,11 @@ from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present
+from fedaudit.attacks.evaluation.searches import Measure
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import average_classes
-from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
+from fedaudit.attacks.evaluation.update_inversion import CARD
+from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
 from fedaudit.attacks.modality.images import fingerprints
 from fedaudit.attacks.people import PeopleCount
@@ -47,36 +50,101 @@ Floats = NDArray[np.floating[Any]]
 EXACT = 0.1  # relative distance of an input from an image's own, up to which it stands there
 
 
-class LayerInversion(UpdateInversion):
+class LayerInversion(UpdateSearching["LayerSearch"]):
     """Base class of attacks that learn what entered the first dense layer, and show the image that it was."""
 
     @settings
-    class Config(UpdateInversion.Config):
+    class Config(UpdateSearching.Config):
         iterations: AtLeastZero = Field(default=400, description="steps that fit the image")
         lr: Amount = Field(default=0.05, description="step size on the image")
         smoothness: Amount = Field(default=0.002, description="weight of the total variation")
 
-    def fit_image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, ...]) -> Floats:
-        """[1, C, H, W] whose input to the layer is `wanted` [D]."""
+    def read(self, search: "LayerSearch", copy: Any) -> "list[Tensor]":
+        target = search.wanted.to(find_device(copy))
+        return [target.float(), (target.square().sum() + 1e-24).float()]
+
+    def imitate(self, search: "LayerSearch", stackable: bool) -> Any:
+        return super().imitate(search, False).module
+
+    def list_measures(self, search: "LayerSearch", copy: "nn.Module") -> list[Measure]:
+
+        def measure(x: "Tensor", target: "Tensor", size: "Tensor") -> "Tensor":
+            gap = (entering(copy, x)[1][0] - target).square().sum() / size
+            loss: Tensor = gap + self.config.smoothness * roughness(x)
+            return loss
+
+        return [] if search.is_solved else [measure]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
         import torch
 
-        place = find_device(model)
-        flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
-        low, high, middle = (entering(model, x)[1][0].double() for x in flat)
-        target = torch.from_numpy(wanted).to(place)
-        straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
-        if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
-            return ((target - low) / (high - low)).reshape(1, *shape).cpu().numpy()
-        c, size = self.config, float(target.square().sum()) + 1e-24
-        x = torch.full((1, *shape), 0.5, device=place, requires_grad=True)
-        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
+        c, [x] = self.config, variables
+        if not measures:
+            return [x]
+        optimiser = eager(torch.optim.Adam)([x.requires_grad_(True)], lr=c.lr)
         for _ in range(c.iterations):
-            gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
-            (x.grad,) = torch.autograd.grad(gap + c.smoothness * roughness(x), [x])
+            (x.grad,) = torch.autograd.grad(measures[0](x).sum(), [x])
             optimiser.step()
             with torch.no_grad():
                 x.clamp_(0, 1)
-        return x.detach().cpu().numpy()
+        return [x.detach()]
+
+    def pick(self, drawn: Sequence[Drawn]) -> tuple[Floats, NDArray[np.int64]]:
+        """All of them."""
+        return np.concatenate([d.images for d in drawn]), np.concatenate([d.labels for d in drawn])
+
+    def finish(self, search: "LayerSearch", found: "Sequence[Tensor]") -> Drawn:
+        return Drawn(0.0, found[0].numpy(), search.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSearch(UpdateSearch):
+    """For the image [1, C, H, W] whose input to the first dense layer of a model is `wanted` [D], float64."""
+
+    wanted: "Tensor"
+    is_solved: bool  # where it starts
+
+    @property
+    def kind(self) -> Hashable:
+        return id(self.update.start), self.is_solved
+
+
+def draw_layers(
+    copy: Imitation, wanted: Sequence[NDArray[np.float64]], knowledge: Knowledge, y: NDArray[np.int64]
+) -> list[LayerSearch]:
+    """For what entered the layer, of images with labels y [b]; grey images where there are more labels."""
+    import torch
+
+    made = partial(LayerSearch, update=copy.update, knowledge=knowledge)
+    drawn: list[LayerSearch] = []
+    for i, label in enumerate(y):
+        one = wanted[i] if i < len(wanted) else np.zeros(0)
+        start, is_solved = find_start(copy.module, one, knowledge.shape)
+        labels = np.array([label])
+        drawn.append(made(start=[start], labels=labels, wanted=torch.from_numpy(one), is_solved=is_solved))
+    return drawn
+
+
+def find_start(model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, ...]) -> "tuple[Tensor, bool]":
+    """[1, C, H, W] on the processor; True where no search is for it.
+
+    Of nothing it is grey, and where pixels enter the layer one by one it is the image.
+    """
+    import torch
+
+    grey = torch.full((1, *shape), 0.5)
+    if not len(wanted):
+        return grey, True
+    place = find_device(model)
+    flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
+    low, high, middle = (entering(model, x)[1][0].double() for x in flat)
+    straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
+    if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
+        target = torch.from_numpy(wanted).to(place)
+        return ((target - low) / (high - low)).reshape(1, *shape).cpu(), True
+    return grey, False
 
 
 class Analytic(LayerInversion):
@@ -115,16 +183,14 @@ class Analytic(LayerInversion):
             models[i] = knowledge.granted_architecture(update.start)
         return {**claim, "inputs": inputs, "extractors": models}
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    ) -> list[LayerSearch]:
         known = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if known is None else known
-        imitation, shape = Imitation(update, knowledge), knowledge.shape
-        wanted = layer_input(imitation, shape)
-        if wanted is None:
-            return np.full((1, *shape), 0.5), y
-        return self.fit_image(imitation.module, wanted, shape), y
+        imitation = Imitation(update, knowledge)
+        wanted = layer_input(imitation, knowledge.shape)
+        return draw_layers(imitation, () if wanted is None else [wanted], knowledge, y)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class DLG(UpdateSearching):
+class DLG(UpdateSearching[UpdateSearch]):
     card = replace(
         CARD,
         title="DLG",

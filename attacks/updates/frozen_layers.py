@@ -37,7 +37,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
-from fedaudit.attacks.evaluation.update_search import UpdateSearch
+from fedaudit.attacks.evaluation.update_search import UpdateSearch, UpdateSearching
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
 from fedaudit.attacks.modality.images import ImagePool, fingerprints
 from fedaudit.attacks.people import PeopleCount
@@ -72,6 +72,8 @@ class FrozenLayers(Attack):
         effort=Effort(seconds=60, grows=("network", "clients"), settings=("iterations",)),
     )
 
+    on_accelerator = UpdateSearching.on_accelerator
+
     @settings
     class Config:
         replays: AtLeastOne = Field(default=12, description="replayed updates of which layers are left out")
@@ -100,18 +102,21 @@ class FrozenLayers(Attack):
         scorers[:] = [GradientScorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
         images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.shape), np.float32)
-        inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1))
-        division, searches = Analytic(Analytic.Config(iterations=c.iterations)), list[UpdateSearch]()
+        attacks: tuple[UpdateSearching[Any], ...] = (  # as WAYS
+            Analytic(Analytic.Config(iterations=c.iterations)),
+            InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1)),
+        )
+        drawn: list[list[UpdateSearch]] = [[] for _ in attacks]
         for i, update in enumerate(whole):
             for n in range(count):
                 left = withheld(update, n, knowledge)
                 said = labels(left, knowledge, 1)
                 label[i, n] = -1 if said is None else said[0]
-                if i < len(images):
-                    images[i, n, 0] = division.invert(left, 1, knowledge, rng)[0][0]
-                    searches += inversion.draw(left, 1, knowledge, rng)
-        drawn = [d.images[0] for d in inversion.search(searches, knowledge.device)]
-        images[:, :, 1] = np.reshape(drawn, images[:, :, 1].shape)
+                for attack, searches in zip(attacks, drawn, strict=True) if i < len(images) else ():
+                    searches += attack.draw(left, 1, knowledge, rng)
+        for way, (attack, searches) in enumerate(zip(attacks, drawn, strict=True)):
+            made = [d.images[0] for d in attack.search(searches, knowledge.device)]
+            images[:, :, way] = np.reshape(made, images[:, :, way].shape)
         return {
             "artifact": np.array([u.artifact for u in chosen]),
             "origin": np.array([u.origin for u in chosen]),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class GRNNUpdates(UpdateSearching):
+class GRNNUpdates(UpdateSearching["_Generators"]):
     card = replace(
         CARD,
         title="GRNN inversion of updates",
@@ -68,14 +68,12 @@ class GRNNUpdates(UpdateSearching):
         own, unknown = [p.detach() for p in nets.parameters()], np.full(number, -1)
         return [_Generators(start=own, update=update, knowledge=knowledge, labels=unknown, nets=nets, z=z)]
 
-    def read(self, search: UpdateSearch, copy: Imitation) -> "list[Tensor]":
-        assert isinstance(search, _Generators), "as drawn"
+    def read(self, search: "_Generators", copy: Imitation) -> "list[Tensor]":
         return [search.z.to(copy.device), *super().read(search, copy)]
 
-    def list_measures(self, search: UpdateSearch, copy: Imitation) -> list[Measure]:
+    def list_measures(self, search: "_Generators", copy: Imitation) -> list[Measure]:
         from torch.func import functional_call
 
-        assert isinstance(search, _Generators), "as drawn"
         c, (images, classes), (_, *side) = self.config, search.nets, search.knowledge.shape
         parts = [[name for name, _ in net.named_parameters()] for net in (images, classes)]
         split, end = len(parts[0]), len(search.start)
@@ -98,7 +96,7 @@ class GRNNUpdates(UpdateSearching):
     ) -> "list[Tensor]":
         return fit_generators(self.config, self.config.iterations, variables, measures[0])
 
-    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+    def finish(self, search: "_Generators", found: "Sequence[Tensor]") -> Drawn:
         x, y = found
         return Drawn(0.0, x.numpy(), y.argmax(1).numpy())
 

@@ -46,7 +46,7 @@ MATCHED = 1e-6  # cosine distance below which no other factor is tried
 DISTANCES = (squared_distance, distance_to_multiple, cosine_distance)
 
 
-class IDLG(UpdateSearching):
+class IDLG(UpdateSearching[UpdateSearch]):
     card = replace(
         CARD,
         title="iDLG",

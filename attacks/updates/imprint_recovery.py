@@ -21,7 +21,7 @@ from fedaudit.attacks.evaluation.gradients import Imitation, Update, iterate_upd
 from fedaudit.attacks.evaluation.tampered import flags
 from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates.analytic import Analytic, Floats, entering, layer_input
+from fedaudit.attacks.updates.analytic import Analytic, LayerSearch, draw_layers, entering, layer_input
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -57,15 +57,13 @@ class ImprintRecovery(Analytic):
         claim = UpdateInversion.make_claim(self, chosen, knowledge, rng)
         return {**claim, "flagged": np.array(["; ".join(flagged[str(a)]) for a in claim["artifact"]])}
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    ) -> list[LayerSearch]:
         known = labels(update, knowledge, number)
         y = rng.integers(knowledge.classes, size=number) if known is None else known
-        copy, shape = Imitation(update, knowledge), knowledge.shape
-        found = [self.fit_image(copy.module, x, shape) for x in _bins(copy, number, shape)]
-        rest = [np.full((1, *shape), 0.5)] * (number - len(found))
-        return np.concatenate([*found, *rest]), y
+        copy = Imitation(update, knowledge)
+        return draw_layers(copy, _bins(copy, number, knowledge.shape), knowledge, y)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         seen = f"a client that looks at the weights sees it: {claim['flagged'][0]}"

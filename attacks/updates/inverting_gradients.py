@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class InvertingGradients(UpdateSearching):
+class InvertingGradients(UpdateSearching[UpdateSearch]):
     card = replace(
         CARD,
         title="Inverting Gradients",

@@ -23,7 +23,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update
 from fedaudit.attacks.evaluation.update_inversion import CARD
-from fedaudit.attacks.updates.analytic import Dense, LayerInversion, read_layer
+from fedaudit.attacks.updates.analytic import Dense, LayerInversion, LayerSearch, draw_layers, read_layer
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 
@@ -70,17 +70,14 @@ class Spear(LayerInversion):
         # all in one batch: so it seems as well where nobody says how many examples there are
         return update.examples <= MOST or update.batch == update.examples
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        shape, c = knowledge.shape, self.config
-        found = np.full((number, *shape), 0.5)
-        imitation = Imitation(update, knowledge)
-        layer = read_layer(imitation, shape)
-        inputs = None if layer is None else separate(layer, c.draws, rng)
-        for place, wanted in enumerate([] if inputs is None else inputs[:number]):
-            found[place] = self.fit_image(imitation.module, wanted, shape)[0]
-        return found, rng.integers(knowledge.classes, size=number)  # the pixels are claimed, not the labels
+    ) -> list[LayerSearch]:
+        copy = Imitation(update, knowledge)
+        layer = read_layer(copy, knowledge.shape)
+        inputs = None if layer is None else separate(layer, self.config.draws, rng)
+        y = rng.integers(knowledge.classes, size=number)  # the pixels are claimed, not the labels
+        return draw_layers(copy, () if inputs is None else [*inputs[:number]], knowledge, y)
 
 
 def separate(layer: Dense, draws: int, rng: np.random.Generator) -> Values | None:

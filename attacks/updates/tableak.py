@@ -18,7 +18,7 @@ in the same way. The planted leak is one step on one of a client's rows, from th
 Claim: as row_recovery.py; entropy float64 [k, F] of each value, comparable within a column; rule, objects [1].
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation import searches
 from fedaudit.attacks.evaluation.disguised import loneliest
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance
 from fedaudit.attacks.evaluation.judging import Judge
@@ -70,6 +71,7 @@ class Tableak(RowRecovery):
         remedy="train on larger batches, sum uploads securely, or clip and noise them with a stated epsilon",
         effort=Effort(seconds=30, grows=("network",), settings=("iterations", "recorded")),
     )
+    on_accelerator = searches.Searching.on_accelerator
     leak = "one step on one row, from the model that was sent out"
 
     @settings
@@ -84,7 +86,9 @@ class Tableak(RowRecovery):
         chosen = self._choose(view, knowledge)
         rule = np.empty(1, object)
         rule[0] = Search(self.config, knowledge, chosen[0]) if chosen else None
-        found = {u.client: rule[0].invert(u, rng) for u in sorted(chosen, key=lambda u: u.client)}
+        ordered = sorted(chosen, key=lambda u: u.client)
+        rows = rule[0].invert(ordered, rng) if chosen else []
+        found = {u.client: one for u, one in zip(ordered, rows, strict=True)}
         entropies = [np.zeros((0, knowledge.shape[0])), *(entropy for _, entropy in found.values())]
         claim = claim_rows({client: rows for client, (rows, _) in found.items()}, knowledge)
         return {**claim, "entropy": np.concatenate(entropies), "rule": rule}
@@ -92,7 +96,8 @@ class Tableak(RowRecovery):
     def plant(self, rows: Rows, claim: Claim, rng: np.random.Generator) -> Rows:
         search: Search = claim["rule"][0]
         label = rng.integers(search.knowledge.classes, size=1)
-        return search.invert(search.imitate(rows[:1], label), rng)[0]
+        [(found, _)] = search.invert([search.send(rows[:1], label)], rng)
+        return found
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         return [*super().measure(claim, truth, rng), *judge_values(claim, truth, rng)]
@@ -117,8 +122,20 @@ class Tableak(RowRecovery):
         return loneliest(view, knowledge, applies)[: self.config.recorded]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fit(searches.Search):
+    """For the rows of one update, from inputs [starts, n, width]."""
+
+    update: Update
+    labels: Labels  # [n]
+
+    @property
+    def kind(self) -> Hashable:
+        return len(self.labels), tuple((k, v.shape) for k, v in self.update.gradient.items())
+
+
 @dataclass(frozen=True)
-class Search:
+class Search(searches.Searching[Fit, tuple[Rows, Rows]]):
     """Fits rows to gradients; `start` is an update whose model single rows are planted in."""
 
     config: Tableak.Config
@@ -129,7 +146,7 @@ class Search:
     def columns(self) -> Columns:
         return table.read_columns(self.knowledge)
 
-    def imitate(self, rows: Rows, labels: Labels) -> Update:
+    def send(self, rows: Rows, labels: Labels) -> Update:
         """What a client would have sent of one step on rows [n, F]."""
         import torch
 
@@ -140,14 +157,64 @@ class Search:
         n = len(rows)
         return replace(self.start, gradient=sent, examples=n, batch=n, steps=1)
 
-    def invert(self, update: Update, rng: np.random.Generator) -> tuple[Rows, Rows]:
-        """Rows [n, F] of an update, and the entropy [n, F] of each of their values."""
+    def invert(self, updates: Sequence[Update], rng: np.random.Generator) -> list[tuple[Rows, Rows]]:
+        """Of each update rows [n, F], and the entropy [n, F] of each of their values."""
+        return self.search((self._draw(u, rng) for u in updates), self.knowledge.device)
+
+    def _draw(self, update: Update, rng: np.random.Generator) -> Fit:
         import torch
 
         counts = count_by_rules(update, *head_names(update.start, self.knowledge), self.knowledge, {})[0]
         labels = np.repeat(np.arange(len(counts)), counts)
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        return self.pool(*self._fit(self._copy(update), labels, generator), labels)
+        x = torch.randn((self.config.restarts, len(labels), self.columns.width), generator=generator)
+        return Fit(start=[x], update=update, labels=labels)
+
+    def imitate(self, search: Fit, stackable: bool) -> Imitation:
+        return self._copy(search.update)
+
+    def read(self, search: Fit, copy: Imitation) -> "list[Tensor]":
+        """Labels, the gradient, and the weights at which it was taken."""
+        import torch
+
+        own = self._copy(search.update)
+        return [torch.from_numpy(search.labels).to(own.device), *own.target, *own.state.values()]
+
+    def list_measures(self, search: Fit, copy: Imitation) -> list[searches.Measure]:
+        from torch.func import vmap
+
+        names, end = [*copy.state], len(copy.names)
+
+        def measure(x: "Tensor", temperature: "Tensor", y: "Tensor", *given: "Tensor") -> "tuple[Tensor, Tensor]":
+            """What is minimised, and how far each start's gradient is from the update's."""
+            target, weights = given[:end], dict(zip(names, given[end:], strict=True))
+            found = copy.gradients(self._enter(soften(x, self.columns, temperature)), y, weights)
+            apart = vmap(lambda *one: cosine_distance(one, target))(*found)
+            return apart.sum(), apart
+
+        return [measure]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[searches.Measure], stacked: bool
+    ) -> "list[Tensor]":
+        """Inputs [starts, n, width] that lead to the gradient, and how far each start's is from it [starts]."""
+        import torch
+
+        [x], [measure] = variables, measures
+        optimiser, temperature = eager(torch.optim.Adam)([x.requires_grad_(True)], lr=self.config.lr), HOT
+
+        def heat() -> Any:
+            return torch.full((len(x),), temperature, device=x.device) if stacked else temperature
+
+        for _ in range(self.config.iterations):
+            (x.grad,) = torch.autograd.grad(measure(x, heat())[0].sum(), [x])
+            optimiser.step()
+            temperature = max(COLD, COOLING * temperature)
+        return [soften(x, self.columns, temperature).detach(), measure(x, heat())[1].detach()]
+
+    def finish(self, search: Fit, found: "Sequence[Tensor]") -> tuple[Rows, Rows]:
+        inputs, apart = found
+        return self.pool(inputs.double().numpy(), apart.nan_to_num(np.inf).double().numpy(), search.labels)
 
     def pool(self, inputs: Rows, apart: Rows, labels: Labels) -> tuple[Rows, Rows]:
         """The same of inputs [starts, n, width] that end so far off [starts], of labels [n] in each start."""
@@ -156,25 +223,6 @@ class Search:
         good = apart <= AS_NEAR * max(float(apart.min()), ROUNDING)
         rows = self._read(np.median(aligned[good], axis=0))
         return rows, measure_entropy(aligned, self.columns)
-
-    def _fit(self, copy: Imitation, labels: Labels, generator: Any) -> tuple[Rows, Rows]:
-        """Inputs [starts, n, width] that lead to the gradient, and how far each start's is from it [starts]."""
-        import torch
-
-        c, columns, y = self.config, self.columns, torch.from_numpy(labels).to(copy.device)
-        shape = (c.restarts, len(labels), columns.width)
-        x = torch.randn(shape, generator=generator).to(copy.device).requires_grad_(True)
-        optimiser, temperature = eager(torch.optim.Adam)([x], lr=c.lr), HOT
-        measure = torch.func.vmap(lambda *found: cosine_distance(found, copy.target))
-        for _ in range(c.iterations):
-            apart = measure(*copy.gradients(self._enter(soften(x, columns, temperature)), y))
-            (x.grad,) = torch.autograd.grad(apart.sum(), [x])
-            optimiser.step()
-            temperature = max(COLD, COOLING * temperature)
-        with torch.no_grad():
-            inputs = soften(x, columns, temperature)
-        apart = measure(*copy.gradients(self._enter(inputs), y)).detach()
-        return inputs.double().cpu().numpy(), apart.nan_to_num(torch.inf).double().cpu().numpy()
 
     def _copy(self, update: Update) -> Imitation:
         module = self.knowledge.granted_architecture(update.start).module()
@@ -206,7 +254,7 @@ class Search:
         return place
 
 
-def soften(x: "Tensor", columns: Columns, temperature: float) -> "Tensor":
+def soften(x: "Tensor", columns: Columns, temperature: "float | Tensor") -> "Tensor":
     """[..., width] inputs of a network: categories are softmax of their part, a flag of a number a sigmoid."""
     import torch
 

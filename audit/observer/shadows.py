@@ -1,7 +1,8 @@
-"""Shadow training: many small models side by side, in processes of one thread.
+"""Shadow training: many small models side by side, in processes of one thread or as one batch.
 
 Implements fedaudit.attacks.attack.Trainer with the loop and the memory layout that clients train with. Which
-process trains which model changes no number: every model has a stream of its own.
+process trains which model changes no number: every model has a stream of its own. On an accelerator they train as
+one batch, as clients do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples
-from fedaudit.fl.clients.client import evaluate
+from fedaudit.fl.clients.client import Client, evaluate
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
+from fedaudit.fl.execution.batched import find_width, train_together
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams, seed_networks
 from fedaudit.fl.training.layout import channels_last
-from fedaudit.fl.training.local import train
 
 Index = NDArray[np.int64]
 
@@ -47,7 +49,7 @@ class ShadowTrainer:
         start: Mapping[str, NDArray[Any]] | None = None,
     ) -> NDArray[np.float32]:
         """Logits [subsets, Q, classes] of queries [Q, C, H, W]; see fedaudit.attacks.attack.Trainer."""
-        settings = LocalConfig(
+        settings = FedAvg.Config(
             local_epochs=epochs,
             batch_size=self.config.batch_size,
             lr=self.config.lr,
@@ -56,29 +58,41 @@ class ShadowTrainer:
             grad_clip=self.config.grad_clip,
         )
         site = ShadowSite(self.make, self.data, settings, images, queries, seed, start, self.device)
-        return np.stack(collect(enumerate(subsets), site.shadow))
+        jobs = [*enumerate(subsets)]
+        if torch.device(self.device).type == "cpu":
+            return np.stack(collect(jobs, site.shadow))
+        width = find_width(site, site.x[:2])
+        parts = (jobs[i : i + width] for i in range(0, len(jobs), width))
+        return np.stack([logits for part in parts for logits in site.shadow_together(part)])
+
+
+class _Shadow(Client):
+    def generator(self, name: str) -> torch.Generator:
+        return self.streams.torch("order", self.index)
 
 
 class ShadowSite:
     """The model and the data that shadow models are trained with."""
 
+    private = None
+
     def __init__(
         self,
         make: Callable[[], Net],
         data: Data,
-        config: LocalConfig,
+        config: FedAvg.Config,
         images: Examples,
         queries: NDArray[Any],
         seed: int,
         start: Mapping[str, NDArray[Any]] | None,
         device: str = "cpu",
     ) -> None:
-        self._make, self._streams, self._method = make, Streams(seed), FedAvg(config)
+        self._make, self._streams, self.method, self.device = make, Streams(seed), FedAvg(config), device
         with seed_networks(0):
-            self._net = make()
-        channels_last(self._net)
-        self._net.to(device)
-        self._x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)).to(device), data)
+            self.net = make()
+        channels_last(self.net)
+        self.net.to(device)
+        self.x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)).to(device), data)
         self._y = torch.from_numpy(images.wanted).to(device)
         self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)).to(device), data)
         self._augment = data.augment
@@ -89,17 +103,34 @@ class ShadowSite:
 
     def shadow(self, job: tuple[int, Index]) -> NDArray[np.float32]:
         """[Q, classes] logits of model `number` after training on these rows."""
+        return self._answer(self._client(job).train(self.method, {}).state)
+
+    def shadow_together(self, jobs: Sequence[tuple[int, Index]]) -> list[NDArray[np.float32]]:
+        """The same of several models, trained side by side as clients are."""
+        replies = train_together(self, [self._client(job) for job in jobs])
+        return [self._answer(reply.message[Kind.LOCAL_MODEL]) for reply in replies]
+
+    def _client(self, job: tuple[int, Index]) -> _Shadow:
         number, rows = job
-        index = torch.from_numpy(rows).to(self._x.device)
-        start = self._start
+        index, start = torch.from_numpy(rows).to(self.x.device), self._start
         if start is None:
             drawn = Streams(self._streams.key("shadow", number))
             start = state_of(initialise(self._make, drawn))
-        order = self._streams.torch("order", number)
-        trained = train(
-            self._method, self._net, start, self._x[index], self._y[index], {}, order, augment=self._augment
+        return _Shadow(
+            index=number,
+            round=0,
+            x=self.x[index],
+            y=self._y[index],
+            classes=0,
+            message={Kind.GLOBAL_MODEL: start},
+            memory={},
+            net=self.net,
+            streams=self._streams,
+            augment=self._augment,
         )
-        return np.asarray(evaluate(self._net, "forward", trained.state, self._queries).cpu())
+
+    def _answer(self, state: State) -> NDArray[np.float32]:
+        return np.asarray(evaluate(self.net, "forward", state, self._queries).cpu())
 
 
 def trainer(

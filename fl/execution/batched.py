@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.recorded_steps import CudaRecorder, Step
 from fedaudit.fl.execution.site import Site
-from fedaudit.fl.execution.stack import Stack
+from fedaudit.fl.execution.stack import Stack, Trains
 from fedaudit.fl.method import finish, is_stackable
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
@@ -76,11 +76,16 @@ def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> 
 
 def choose_width(site: Site) -> int:
     """Clients of this site that train as one batch, at most: as many as pay, and as memory holds."""
+    x, _ = site.examples(site.data.train, range(min(2, len(site.data.train))))  # type: ignore[arg-type]
+    return find_width(site, x)
+
+
+def find_width(site: Trains, x: Tensor) -> int:
+    """The same of whoever trains on examples like these [n, ...]."""
     if not is_stackable(type(site.method)):
         return 1
     sizes: list[int] = []  # of what each module computes
     hooks = [m.register_forward_hook(lambda *x: sizes.append(_count(x[2]))) for m in site.net.modules()]
-    x, _ = site.examples(site.data.train, range(min(2, len(site.data.train))))  # type: ignore[arg-type]
     try:
         with torch.no_grad():
             site.net.eval()(x)
@@ -100,7 +105,7 @@ def _count(out: Any) -> int:
     return out.numel() if isinstance(out, Tensor) else 0
 
 
-def train_together(site: Site, clients: Sequence[Client]) -> list[Reply]:
+def train_together(site: Trains, clients: Sequence[Client]) -> list[Reply]:
     """Clients side by side; the same draws and steps as one by one.
 
     All train as the site does, on data and with streams of their own.
@@ -120,7 +125,7 @@ def train_together(site: Site, clients: Sequence[Client]) -> list[Reply]:
     return [replies[i] for i in range(len(clients))]
 
 
-def _train_stack(site: Site, clients: list[Client], consts: list[Any], rate: float) -> list[Reply]:
+def _train_stack(site: Trains, clients: list[Client], consts: list[Any], rate: float) -> list[Reply]:
     """Of clients whose constants are of the same shapes."""
     method, private = site.method, site.private
     try:
@@ -140,7 +145,7 @@ def _train_stack(site: Site, clients: list[Client], consts: list[Any], rate: flo
         return [method.train(c) for c in clients]
 
 
-def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
+def _train(site: Trains, clients: list[Client], const: Any) -> list[Trained]:
     method, config = site.method, site.method.config
     stack = Stack(site, clients, const)
     record = CudaRecorder() if torch.device(site.device).type == "cuda" else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -10,15 +10,32 @@ from torch.func import vmap
 from torch.utils._pytree import tree_map
 
 from fedaudit.fl.clients.client import Client
-from fedaudit.fl.execution.site import Site
-from fedaudit.fl.model import State
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import Net, State
 from fedaudit.fl.training.local import Handle, Params, Trained, choose_trained
+from fedaudit.fl.training.private import PrivateTraining
+
+
+class Trains(Protocol):
+    """What clients train with, all alike: a site, or an adversary's own."""
+
+    @property
+    def method(self) -> RoundMethod: ...
+
+    @property
+    def net(self) -> Net: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def private(self) -> PrivateTraining | None: ...
 
 
 class Stack:
     """The weights of clients, a row each, and what moves them."""
 
-    def __init__(self, site: Site, clients: list[Client], const: Any) -> None:
+    def __init__(self, site: Trains, clients: list[Client], const: Any) -> None:
         method, config, net = site.method, site.method.config, site.net
         net.train()
         start = {k: v.to(site.device) for k, v in clients[0].start.items()}

@@ -16,17 +16,22 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.evaluation.gradients import Update, iterate_updates
 from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates.tableak import Search, Tableak
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
+from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
-from tests.accelerator import DEVICE, REAL, accelerator, apart
+from tests.accelerator import DEVICE, REAL, accelerator, apart, counts
 from tests.attacks.batches.batch_world import Known
+from tests.attacks.models.overfit import CONFIG, Mlp, overfit
 from tests.attacks.models.released import Released
 from tests.attacks.updates.gradients import Planted
+from tests.attacks.updates.trained_rows import TrainedRows
 from tests.attacks.world import World
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
@@ -204,6 +209,7 @@ SEARCHING = [
     ("dlg", {"iterations": 8, "optimiser": "adam", "lr": 0.1}, sent, [2] * 3, 1e-5),
     ("dlg", {"iterations": 1}, sent, [2] * 3, 1e-2),
     ("idlg", {"iterations": 1}, sent, [2] * 2, 1e-2),
+    ("analytic", {"iterations": 8}, sent, [2] * 2, 1e-3),
     ("grnn_updates", {"iterations": 8}, sent, [2] * 3, 1e-5),
     ("grnn", {"steps": 8, "per_size": 5}, unequal, [2, 3], 1e-5),
     ("model_inversion", {"iterations": 8}, released, [1, 2, 2], 1e-4),
@@ -231,3 +237,54 @@ def test_searches_side_by_side_find_what_they_find_one_after_another(
     assert narrow.widths == widths
     for found in (halved, together, each):
         assert np.abs(found - here).max() <= (TOLERANCE if REAL else bound)
+
+
+@pytest.mark.gpu
+@apart
+def test_rows_of_several_updates_are_searched_side_by_side() -> None:
+    """Of clients that began with models of their own too."""
+    world, settings = TrainedRows((2, 2, 2)), Tableak.Config(iterations=8)
+    [one, two, three] = iterate_updates(world.artifacts, world.knowledge)
+    two = dataclasses.replace(two, start={k: np.float32(1.1) * v for k, v in two.start.items()})
+
+    def search(way: type, known: Knowledge, *asked: list[Update]) -> list[NDArray[Any]]:
+        """Inputs of each, and how far they are from the update."""
+        rng = np.random.default_rng(0)
+        own = {"finish": lambda _, search, found: [part.numpy() for part in found]}
+        made = type(way.__name__, (way, Search), own)(settings, known, one)
+        return [part for some in asked for found in made.invert(some, rng) for part in found]
+
+    with one_thread():
+        here = search(Each, world.knowledge, [one], [two], [three])
+        with accelerator():
+            together, each = (search(way, move(world.knowledge), [one, two, three]) for way in (Together, Each))
+    for found in (together, each):
+        for part, wanted in zip(found, here, strict=True):
+            np.testing.assert_allclose(part, wanted, atol=TOLERANCE if REAL else 1e-4)
+
+
+@pytest.mark.gpu
+@apart
+def test_shadow_models_side_by_side_are_those_trained_one_after_another() -> None:
+    """Whatever they start from, on unlike numbers of examples; of like numbers eight take few more kernels."""
+    world, rows = overfit(), [np.arange(40), np.arange(20, 60), np.arange(50), np.arange(70, 100)] * 2
+    known = {k: np.asarray(v) for k, v in world.artifacts[0].payload.items()}
+
+    def train(device: str, start: Any, augment: str, rows: Any = rows) -> NDArray[Any]:
+        data = dataclasses.replace(world.data, augment=augment)
+        trainer = ShadowTrainer(make=Mlp, data=data, config=CONFIG, device=device)
+        return trainer(world.auxiliary, rows, world.reference.x[:9], epochs=2, seed=3, start=start)
+
+    for start, augment in ((None, "none"), (known, "none"), (None, "crop_flip")):
+        with one_thread():
+            here = train("cpu", start, augment)
+            with accelerator():
+                there = train(DEVICE, start, augment)
+        assert np.abs(there - here).max() <= (TOLERANCE if REAL else 1e-5)
+    asked = list[int]()
+    for models in (2, 8):
+        counts.clear()
+        with accelerator():
+            train(DEVICE, None, "none", [rows[0]] * models)
+        asked.append(counts["kernels"])
+    assert REAL or asked[1] < 1.25 * asked[0]

@@ -91,7 +91,7 @@ def test_gradients_side_by_side_are_those_one_after_the_other() -> None:
 def test_what_the_search_sends_is_what_a_client_sends() -> None:
     world = TrainedRows((2,))
     [update] = iterate_updates(world.artifacts, world.knowledge)
-    sent = Search(Tableak.Config(), world.knowledge, update).imitate(world.rows(0), world.y[world.parts[0]])
+    sent = Search(Tableak.Config(), world.knowledge, update).send(world.rows(0), world.y[world.parts[0]])
     for name, gradient in update.gradient.items():
         np.testing.assert_allclose(sent.gradient[name], gradient, atol=1e-5)
 

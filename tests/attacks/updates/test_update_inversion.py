@@ -1,22 +1,27 @@
 """Inversion of updates: each finds the planted leak, controls stay silent, matching favours nobody."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedaudit.attacks.evaluation.gradients import updates
 from fedaudit.attacks.evaluation.ranking import match_images, rank_sets
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
+from fedaudit.attacks.evaluation.update_search import UpdateSearching
 from fedaudit.attacks.evaluation.update_trials import make_buckets
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates.analytic import Analytic
+from fedaudit.attacks.updates.analytic import Analytic, find_start
 from fedaudit.attacks.updates.dlg import DLG
 from fedaudit.attacks.updates.grnn_updates import GRNNUpdates, transport
 from fedaudit.attacks.updates.idlg import IDLG
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients, roughness
 from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
+from fedaudit.attacks.updates.spear import Spear
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
@@ -93,7 +98,8 @@ def test_where_the_image_itself_enters_the_dense_layer_it_is_copied() -> None:
     shape, model = (1, 4, 4), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
     image = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
     entered = image.flatten().double().numpy()
-    assert np.allclose(Analytic().fit_image(model, entered, shape), image, atol=1e-6)
+    found, is_solved = find_start(model, entered, shape)
+    assert is_solved and np.allclose(found, image, atol=1e-6)
 
 
 def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:
@@ -123,6 +129,22 @@ def test_fitting_the_gradient_finds_the_planted_image(attack: UpdateInversion) -
     rank, likeness = one(found, "rank1"), one(found, "ssim")
     assert rank.interval is not None and rank.interval[0] > 1 / 20
     assert likeness.value > max(b.value for b in likeness.baselines)
+
+
+@pytest.mark.parametrize("attack", [IDLG(), DLG(), InvertingGradients(), Analytic(), GRNNUpdates()], ids=type)
+def test_searches_are_alike_for_updates_of_one_model(attack: UpdateSearching[Any]) -> None:
+    one, two = updates(single().artifacts, single().knowledge)[:2]
+    other, rng = replace(two, start={**two.start}), np.random.default_rng(0)
+    kinds = [{s.kind for s in attack.draw(u, 1, single().knowledge, rng)} for u in (one, two, other)]
+    assert len(kinds[0]) == 1 and kinds[0] == kinds[1] != kinds[2]
+
+
+def test_images_beyond_those_that_entered_the_layer_are_grey() -> None:
+    world, rng = Planted(groups=1, kind=Kind.GRADIENT), np.random.default_rng(0)
+    [update] = updates(world.artifacts, world.knowledge)
+    images, labels = Spear(Spear.Config(iterations=100)).invert(update, 3, world.knowledge, rng)
+    assert images.shape == (3, 1, 8, 8) and labels.shape == (3,)
+    assert (images[1:] == 0.5).all() and np.ptp(images[0]) > 0.3
 
 
 def test_a_claim_depends_on_its_stream_alone() -> None:

@@ -72,7 +72,7 @@ class TrainedRows(Clinics):
 
     def scale(self, x: torch.Tensor) -> torch.Tensor:
         if self.columns is not None:
-            return torch.from_numpy(self.columns.model_input(x.numpy()))
+            return torch.from_numpy(self.columns.model_input(x.cpu().numpy())).to(x.device)
         mean, std = self._scale.to(x)
         return ((x - mean) / std).float()
 

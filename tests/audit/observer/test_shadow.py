@@ -32,6 +32,13 @@ def test_another_seed_and_another_subset_give_other_models() -> None:
     assert not np.allclose(a, b) and not np.allclose(a[0], a[2])
 
 
+def test_models_of_the_same_examples_from_one_start_see_them_in_orders_of_their_own() -> None:
+    w = overfit()
+    start = {k: np.asarray(v) for k, v in w.artifacts[0].payload.items()}
+    one, other = w.trainer(w.auxiliary, [np.arange(90)] * 2, w.reference.x[:5], epochs=1, seed=0, start=start)
+    assert not np.array_equal(one, other)
+
+
 def test_the_global_generator_is_left_alone() -> None:
     before = torch.random.get_rng_state()
     logits(0)
