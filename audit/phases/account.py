@@ -15,7 +15,7 @@ from fedaudit.audit.accounting.lint import RunRecord, check
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases, over_rounds
 from fedaudit.audit.accounting.status import BoundCheck, combine_status, decline, list_results, withhold_numbers
 from fedaudit.audit.accounting.verify import Issue, Verified, verify
-from fedaudit.audit.case.case import ObservedFederation, Split, counts
+from fedaudit.audit.case.case import ObservedFederation, Participation, Split, counts
 from fedaudit.audit.case.holders import find_overlaps, find_persons, holders
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -35,7 +35,6 @@ from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.recording.recorder import read as read_messages
@@ -164,11 +163,11 @@ def read_verified(file: VerifiedFile, examples: Split, data: Data) -> Verified:
 
 
 def describe_population(
-    clients: int, examples: Split, data: Data, availability: Availability | None
+    clients: int, examples: Split, data: Data, participation: Participation
 ) -> dict[str, str]:
     """Of whom a bound of each unit speaks, and how they come to take part."""
     held = int(counts(clients, examples, data).sum())
-    drawn = f" ({availability.describe()})" if availability else ""
+    drawn = f" ({'; '.join(participation.sentences)})" if participation.sentences else ""
     records = plural(held, "record") if held else "the records"
     people = plural(clients, "client")
     found = {"client": f"{people}{drawn}", "record": f"{records} of {people}{drawn}"}
@@ -220,7 +219,7 @@ def read_account(
     """That of a run with these rounds, in which so many answers were `delivered` in each."""
     clients, examples, data = federation.clients, federation.examples, federation.data
     verified = read_verified(evidence.ledger, examples, data)
-    population = describe_population(clients, examples, data, federation.participation.availability)
+    population = describe_population(clients, examples, data, federation.participation)
     # whatever leaves a simulated client is in the ledger: where nothing left, nothing is to be bounded
     is_silent = federation.simulated and not releases
     bounds = [] if is_silent else read_bounds(evidence, verified, population)
