@@ -10,7 +10,7 @@ import io
 import sys
 from pathlib import Path
 
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose

@@ -12,10 +12,10 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.cli.show import progress
+from fedaudit.audit.evidence.files import read_result
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.import_ import ImportSources, bring, list_copies, state_inbox
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.planning.load import find_config, load_config, make_config
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

@@ -38,7 +38,7 @@ def module_name(path: Path) -> str:
 FILES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 MODULES = {module_name(p): p for p in FILES}
 # Tables of what is loaded later, by name: plugins with their contracts, and phases
-TABLES = {"fedaudit.audit.settings.catalog", "fedaudit.audit.phases.plan"}
+TABLES = {"fedaudit.audit.settings.catalog", "fedaudit.audit.evidence.phase"}
 
 
 class Outline(NamedTuple):

@@ -172,6 +172,11 @@ class Imitation:
         }
         self.target = self.read(update)
 
+    @property
+    def state(self) -> "dict[str, Tensor]":
+        """Its weights and buffers, by name."""
+        return {n: w.detach() for n, w in self.weights.items()} | dict(self.module.named_buffers())
+
     def read(self, update: Update) -> "list[Tensor]":
         """What an update of the same model and parameters says of each of `names`."""
         return [tensor(np.asarray(update.gradient[self.keys[n]]), self.device) for n in self.names]
@@ -181,6 +186,7 @@ class Imitation:
         import torch
 
         used = dict(self.weights if weights is None else weights)
+        used |= {n: used[n].detach().requires_grad_() for n in self.names if not used[n].requires_grad}
         queried = [used[n] for n in self.names]
         found = torch.autograd.grad(self._lose(used, x, y), queried, create_graph=True, allow_unused=True)
         return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]

@@ -47,7 +47,8 @@ def targets(
 ) -> list[Target]:
     """The global models, the newest with a blind copy, then replayed uploads and those of `clients` clients.
 
-    Uploads whose starting model was not seen are left out. The blind copy has the same weights in
+    Uploads whose starting model was not seen are left out. What a client does not train, such as the server's
+    part of a network that is split, is as the newest global model has it. The blind copy has the same weights in
     random order within each array, so whatever it tells about members is no membership.
     """
     view, found = index(view), []
@@ -61,7 +62,8 @@ def targets(
         for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
             found.append(_target_global(newest, origin, weights))
     sent = uploads(view, training, (*UPDATES, Kind.NORMALIZED_DELTA))
-    changed = [t for a in sent if (t := _upload(a, view, training)) is not None]
+    rest = {} if newest is None else newest.payload
+    changed = [t for a in sent if (t := _upload(a, view, training, rest)) is not None]
     return [*found, *_select_recorded(changed, rng, clients)]
 
 
@@ -106,7 +108,7 @@ def _select_recorded(models: Sequence[Target], rng: np.random.Generator, clients
     return [*(t for t in models if t.origin.startswith("replayed")), *(recorded[i] for i in some)]
 
 
-def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> Target | None:
+def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float], rest: Arrays) -> Target | None:
     start = global_model(view, a.round, a)
     if start is None or start.round != a.round:
         return None
@@ -123,7 +125,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         kind=find_kind(a),
         model=SHARE if is_share(a) else SUM if a.sender.index is None else UPDATE,
         sender=number_of(a.sender),
-        weights={**before, **sent},
+        weights={**rest, **before, **sent},
         start=before,
         round=a.round,
         n=int(a.note["n"]) if "curve" in a.note else 0,

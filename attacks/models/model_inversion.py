@@ -22,9 +22,11 @@ Claim: images float32 [k, C, H, W], label, n (-1: not known), round and sender [
 artifact, origin and extractor (what was compared) [k]; senders [0]: nobody sends what is released.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +35,10 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
-from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance
+from fedaudit.attacks.evaluation.gradients import Imitation, Stackable, Update, cosine_distance
 from fedaudit.attacks.evaluation.image_evidence import call_prototypes, judge_images
 from fedaudit.attacks.evaluation.image_trials import ImageTrials, PrototypeBucket
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
 from fedaudit.attacks.evaluation.sources import NO_AUXILIARY, pair_models
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.targets import GLOBAL, Target, targets
@@ -49,10 +52,13 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Floats = NDArray[np.floating[Any]]
 
 
-class ModelInversion(Attack):
+class ModelInversion(Searching["_Search", NDArray[np.float32]], Attack):
     card = Card(
         title="Images of each class from a released model",
         source="arXiv:2302.01428, eq. 4; Fredrikson et al., CCS 2015",
@@ -83,7 +89,7 @@ class ModelInversion(Attack):
         auxiliary = knowledge.granted_auxiliary
         labels = np.unique(auxiliary.y)
         means = np.stack([auxiliary.of_class(c).mean(axis=0) for c in labels.tolist()])
-        images = [self._invert(steps, labels, means, knowledge) for steps in changes]
+        images = self.search(self._draw(changes, labels, means, knowledge), knowledge.device)
 
         def repeat(values: Sequence[Any]) -> NDArray[Any]:
             return np.repeat(np.array(values), len(labels))
@@ -124,27 +130,73 @@ class ModelInversion(Attack):
         gallery = self.config.gallery
         return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng))
 
-    def _invert(
-        self, steps: Sequence[Target], labels: NDArray[np.int64], means: Floats, knowledge: Knowledge
-    ) -> NDArray[np.float32]:
-        """An image of each of these classes that explains all of these changes, [classes, C, H, W]."""
+    def _draw(
+        self, changes: Sequence[Sequence[Target]], labels: NDArray[np.int64], means: Floats, knowledge: Knowledge
+    ) -> "Iterator[_Search]":
         import torch
 
-        copies = [Imitation(_describe_step(t), knowledge) for t in steps]
-        device = copies[0].device
-        x = torch.from_numpy(means.astype(np.float32)).to(device).requires_grad_(True)
-        weight = torch.zeros(len(labels), device=device, requires_grad=True)
-        of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), knowledge.classes).float().to(device)
+        for steps in changes:
+            start = [torch.from_numpy(means.astype(np.float32)), torch.zeros(len(labels))]
+            yield _Search(start=start, steps=steps, labels=labels, knowledge=knowledge)
+
+    def imitate(self, search: "_Search", stackable: bool) -> Imitation:
+        return (Stackable if stackable else Imitation)(_describe_step(search.steps[0]), search.knowledge)
+
+    def read(self, search: "_Search", copy: Imitation) -> "list[Tensor]":
+        """[C, classes] of which class each image is; of each model how it changed, and its weights.
+
+        These are [S, ...] of all models, or one after the other, as each lies in memory.
+        """
+        import torch
+
+        y = torch.nn.functional.one_hot(torch.from_numpy(search.labels), search.knowledge.classes).float()
+        models = [Imitation(_describe_step(t), search.knowledge) for t in search.steps]
+        each = [[*m.target, *m.state.values()] for m in models]
+        if isinstance(copy, Stackable):
+            return [y.to(copy.device), *(torch.stack(of) for of in zip(*each, strict=True))]
+        return [y.to(copy.device), *chain.from_iterable(each)]
+
+    def list_measures(self, search: "_Search", copy: Imitation) -> list[Measure]:
+        import torch
+        from torch.func import vmap
+
+        end, names = len(copy.names), [*copy.state]
+
+        def measure(x: "Tensor", weight: "Tensor", of_class: "Tensor", *given: "Tensor") -> "Tensor":
+            """How far the images' gradients are from the changes, in the mean of all models."""
+            share = torch.softmax(weight, dim=0)[:, None]
+            wanted = len(search.labels) * share * of_class
+
+            def compare(*one: "Tensor") -> "Tensor":
+                found = copy.gradient(x, wanted, dict(zip(names, one[end:], strict=True)))
+                return cosine_distance(found, one[:end])
+
+            if isinstance(copy, Stackable):
+                each = vmap(compare)(*given)
+            else:
+                many = end + len(names)
+                each = torch.stack([compare(*given[i : i + many]) for i in range(0, len(given), many)])
+            apart: Tensor = each.mean()
+            return apart
+
+        return [measure]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        import torch
+
+        x, weight = (v.requires_grad_(True) for v in variables)
         optimiser = eager(torch.optim.Adam)([x, weight], lr=self.config.lr)
         for _ in range(self.config.iterations):
-            share = torch.softmax(weight, dim=0)[:, None]
-            wanted = len(labels) * share * of_class
-            apart = torch.stack([cosine_distance(c.gradient(x, wanted), c.target) for c in copies]).mean()
-            x.grad, weight.grad = torch.autograd.grad(apart, [x, weight])
+            x.grad, weight.grad = torch.autograd.grad(measures[0](x, weight).sum(), [x, weight])
             optimiser.step()
             with torch.no_grad():
                 x.clamp_(0, 1)
-        return np.asarray(x.detach().cpu().numpy(), np.float32)
+        return [x.detach()]
+
+    def finish(self, search: "_Search", found: "Sequence[Tensor]") -> NDArray[np.float32]:
+        return np.asarray(found[0].numpy(), np.float32)
 
     def _gallery(self, b: PrototypeBucket) -> ImageGallery:
         some = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
@@ -160,6 +212,19 @@ class ModelInversion(Attack):
             },
             columns=tuple(f"class {b.labels[i]}, n = {k}" for i, k in zip(some, n, strict=True)),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search(Search):
+    """For an image of each class that explains how a model moved in each of these steps."""
+
+    steps: Sequence[Target]
+    labels: NDArray[np.int64]  # [C]
+    knowledge: Knowledge
+
+    @property
+    def kind(self) -> Hashable:
+        return len(self.steps), tuple((k, np.shape(v)) for k, v in self.steps[0].weights.items())
 
 
 def _list_changes(view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> list[list[Target]]:

@@ -17,8 +17,8 @@ the label is known and its branch left out; the image is cropped from the next p
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
-from fedaudit.attacks.evaluation.decoder import initialise, tensor
+from fedaudit.attacks.evaluation.decoder import find_device, initialise, tensor
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
 from fedaudit.attacks.evaluation.sources import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.shared_weights import find_shared_names
 from fedaudit.fl.threats.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ INPUTS = 128  # of the generator
 TOGETHER = 16  # generators that are run at once
 
 
-class GRNN(PrototypeInversion):
+class GRNN(Searching["Generators", Floats], PrototypeInversion):
     card = replace(
         Ridge.card,
         rounds="latest",  # a search takes minutes for one round
@@ -93,53 +95,139 @@ class GRNN(PrototypeInversion):
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        images = []
-        for task in tasks:
-            wanted = tensor(task.features, knowledge.device)
-            scale = float(wanted.square().mean().sqrt()) or 1.0
-            found = [
-                self._fit(task.extractor, some, scale, knowledge.shape, generator)
-                for some in torch.split(wanted, TOGETHER)
-            ]
-            images.append(torch.cat(found).cpu().numpy())
-        return images
 
-    def _fit(
-        self,
-        extractor: Extractor,
-        wanted: "Tensor",
-        scale: float,
-        shape: tuple[int, ...],
-        generator: "torch.Generator",
-    ) -> "Tensor":
-        """Images [k, C, H, W] after the last step; never chosen by looking at the truth.
+        def draw() -> Iterator[Generators]:
+            for task in tasks:
+                wanted = tensor(task.features, "cpu")
+                scale = wanted.square().mean().sqrt()
+                scale = scale if scale > 0 else torch.ones(())
+                for some in torch.split(wanted, TOGETHER):
+                    drawn = draw_generators(task.extractor, some, scale, knowledge.shape, generator)
+                    yield from [drawn] if knowledge.device == "cpu" else drawn.split()
 
-        The k generators are stacked and run at once, which changes nothing but the time: their
-        losses are added, and the optimiser treats each weight by itself.
-        """
-        import torch
-        from torch.func import functional_call, stack_module_state, vmap
+        images = np.concatenate(self.search(draw(), knowledge.device))
+        return np.split(images, np.cumsum([len(task.features) for task in tasks])[:-1])
 
-        c, model, device = self.config, extractor.module(), wanted.device
-        nets = [build_generator(shape, generator).to(device) for _ in wanted]
-        weights, _ = stack_module_state(nets)
-        z = torch.randn((len(wanted), 1, INPUTS, 1, 1), generator=generator).to(device)
-        draw = vmap(lambda w, v: functional_call(nets[0], w, (v,)))
-        optimizer = eager(torch.optim.RMSprop)(list(weights.values()), lr=c.lr, momentum=c.momentum)
-        x = torch.zeros(0)
-        for _ in range(c.steps):
-            optimizer.zero_grad()
-            x = draw(weights, z)[:, 0, :, : shape[1], : shape[2]]
-            found = model.features(x)
+    def imitate(self, search: "Generators", stackable: bool) -> "Callable[..., Tensor]":
+        """Images and the weights of a client's model, in the order of `read`, to features."""
+        from torch import nn
+        from torch.func import functional_call
+
+        class Features(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = search.model
+
+            def forward(self, x: "Tensor") -> "Tensor":
+                found: Tensor = search.model.features(x)  # type: ignore[operator]
+                return found
+
+        module, names = Features(), [f"model.{name}" for name in list_weights(search.model)]
+        shared = find_shared_names(module)
+
+        def run(x: "Tensor", *weights: "Tensor") -> "Tensor":
+            given = shared.spread(dict(zip(names, weights, strict=True)))
+            found: Tensor = functional_call(module, given, (x,), tie_weights=False)
+            return found
+
+        return run
+
+    def read(self, search: "Generators", copy: "Callable[..., Tensor]") -> "list[Tensor]":
+        weights = [*list_weights(search.model).values()]
+        place = find_device(search.model)
+        return [*(v.to(place) for v in (search.z, search.wanted, search.scale)), *weights]
+
+    def list_measures(self, search: "Generators", copy: "Callable[..., Tensor]") -> list[Measure]:
+        from torch.func import functional_call, vmap
+
+        c, net, (_, *side), end = self.config, search.net, search.shape, len(search.start)
+        names = [name for name, _ in net.named_parameters()]
+        draw = vmap(lambda weights, z: functional_call(net, weights, (z,)))
+
+        def measure(*given: "Tensor") -> "tuple[Tensor, Tensor]":
+            """What is minimised, and the images [k, C, H, W], of generators that are stacked and run at once.
+
+            That changes nothing but the time: their losses are added, and each weight moves by itself.
+            """
+            (z, wanted, scale), weights = given[end : end + 3], given[end + 3 :]
+            x = draw(dict(zip(names, given[:end], strict=True)), z)[:, 0, :, : side[0], : side[1]]
+            found = copy(x, *weights)
             gap = ((found - wanted) / scale).square().sum(1)
             if c.distance == "sorted":
                 apart = (found.sort(1)[0] - wanted.sort(1)[0]).abs().mean(1) / scale
             else:
                 apart = (gap + 1e-12).sqrt()
-            loss = gap + apart + c.smoothness * total_variation(x)
-            torch.autograd.backward(loss.sum())
-            optimizer.step()
-        return x.detach()
+            return (gap + apart + c.smoothness * total_variation(x)).sum(), x
+
+        return [measure]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        return fit_generators(self.config, self.config.steps, variables, measures[0])
+
+    def finish(self, search: "Generators", found: "Sequence[Tensor]") -> Floats:
+        return np.asarray(found[0].numpy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generators(Search):
+    """Of images with features [k, D] of one client's model, each from an input of its own."""
+
+    model: "nn.Module"
+    wanted: "Tensor"
+    scale: "Tensor"  # []
+    z: "Tensor"
+    net: "nn.Module"  # a generator
+    shape: tuple[int, ...]  # of an image
+
+    @property
+    def kind(self) -> Hashable:
+        return len(self.wanted), tuple((k, v.shape) for k, v in list_weights(self.model).items())
+
+    def split(self) -> "list[Generators]":
+        """Parts of powers of two, of which those of clients with unlike numbers of prototypes are alike."""
+        import torch
+
+        sizes = [2**i for i in range(len(self.wanted).bit_length()) if len(self.wanted) & 2**i]
+        parts = [torch.split(of, sizes) for of in (self.wanted, self.z, *self.start)]
+        return [replace(self, wanted=wanted, z=z, start=start) for wanted, z, *start in zip(*parts, strict=True)]
+
+
+def draw_generators(
+    extractor: Extractor, wanted: "Tensor", scale: "Tensor", shape: tuple[int, ...], generator: "torch.Generator"
+) -> Generators:
+    """A fresh generator for each of the features wanted."""
+    import torch
+
+    nets = [build_generator(shape, generator) for _ in wanted]
+    weights = [torch.stack(of).detach() for of in zip(*(net.parameters() for net in nets), strict=True)]
+    z = torch.randn((len(wanted), 1, INPUTS, 1, 1), generator=generator)
+    return Generators(
+        start=weights, model=extractor.module(), wanted=wanted, scale=scale, z=z, net=nets[0], shape=shape
+    )
+
+
+def list_weights(module: "nn.Module") -> "dict[str, Tensor]":
+    """Its parameters and buffers, those of several names once."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def fit_generators(
+    c: "GRNN.Config | Any", steps: int, weights: "Sequence[Tensor]", measure: Measure
+) -> "list[Tensor]":
+    """What the measure gives beside the loss in the last of so many steps of RMSprop."""
+    import torch
+
+    own = [w.requires_grad_(True) for w in weights]
+    optimiser = eager(torch.optim.RMSprop)(own, lr=c.lr, momentum=c.momentum)
+    made: list[Tensor] = []
+    for _ in range(steps):
+        loss, *made = measure(*own)
+        for w, g in zip(own, torch.autograd.grad(loss.sum(), own), strict=True):
+            w.grad = g
+        optimiser.step()
+    return [m.detach() for m in made]
 
 
 def total_variation(x: "Tensor") -> "Tensor":

@@ -9,22 +9,25 @@ in idlg. The first of these attacks and the least stable: published for sigmoid 
 where it misses its planted leak, that says nothing of the update (use `inverting_gradients`).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update
-from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
-from fedaudit.attacks.updates.idlg import IDLG, fit
+from fedaudit.attacks.evaluation.searches import Measure
+from fedaudit.attacks.evaluation.update_inversion import CARD
+from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
+from fedaudit.attacks.updates.idlg import DISTANCES, IDLG, fit
 from fedaudit.fl.runtime.settings import settings
 
-Floats = NDArray[np.floating[Any]]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-class DLG(UpdateInversion):
+class DLG(UpdateSearching):
     card = replace(
         CARD,
         title="DLG",
@@ -36,14 +39,25 @@ class DLG(UpdateInversion):
     class Config(IDLG.Config):
         pass
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    ) -> list[UpdateSearch]:
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        copy = Imitation(update, knowledge)
-        x = torch.rand((number, *knowledge.shape), generator=generator).to(copy.device)
-        y = torch.randn((number, knowledge.classes), generator=generator).to(copy.device)
-        fit(self.config, [x, y], lambda: copy.gradient(x, y.softmax(1)), copy.target)
-        return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()
+        x = torch.rand((number, *knowledge.shape), generator=generator)
+        y = torch.randn((number, knowledge.classes), generator=generator)
+        unknown = np.full(number, -1)
+        return [UpdateSearch(start=[x, y], update=update, knowledge=knowledge, labels=unknown)]
+
+    def list_measures(self, search: UpdateSearch, copy: Imitation) -> list[Measure]:
+        return [lambda x, y, *target, d=d: d(copy.gradient(x, y.softmax(1)), target) for d in DISTANCES]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        return fit(self.config, variables, measures, stacked)
+
+    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+        x, y = found
+        return Drawn(0.0, x.numpy(), y.argmax(1).numpy())

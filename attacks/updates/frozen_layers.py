@@ -37,6 +37,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
+from fedaudit.attacks.evaluation.update_search import UpdateSearch
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
 from fedaudit.attacks.modality.images import ImagePool, fingerprints
 from fedaudit.attacks.people import PeopleCount
@@ -100,14 +101,17 @@ class FrozenLayers(Attack):
         label = np.full((len(whole), count), -1)
         images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.shape), np.float32)
         inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1))
-        division = Analytic(Analytic.Config(iterations=c.iterations))
+        division, searches = Analytic(Analytic.Config(iterations=c.iterations)), list[UpdateSearch]()
         for i, update in enumerate(whole):
             for n in range(count):
                 left = withheld(update, n, knowledge)
                 said = labels(left, knowledge, 1)
                 label[i, n] = -1 if said is None else said[0]
-                for way, attack in enumerate((division, inversion) if i < len(images) else ()):
-                    images[i, n, way] = attack.invert(left, 1, knowledge, rng)[0][0]
+                if i < len(images):
+                    images[i, n, 0] = division.invert(left, 1, knowledge, rng)[0][0]
+                    searches += inversion.draw(left, 1, knowledge, rng)
+        drawn = [d.images[0] for d in inversion.search(searches, knowledge.device)]
+        images[:, :, 1] = np.reshape(drawn, images[:, :, 1].shape)
         return {
             "artifact": np.array([u.artifact for u in chosen]),
             "origin": np.array([u.origin for u in chosen]),

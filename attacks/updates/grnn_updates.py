@@ -12,29 +12,28 @@ random weights; the generator is a prior of its own and needs no auxiliary image
 are cropped from the next power of two.
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.decoder import initialise
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, squared_distance
-from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
-from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
-from fedaudit.fl.runtime.eager import eager
+from fedaudit.attacks.evaluation.searches import Measure
+from fedaudit.attacks.evaluation.update_inversion import CARD
+from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
+from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, fit_generators, total_variation
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-Floats = NDArray[np.floating[Any]]
+    from torch import Tensor, nn
 
 
-class GRNNUpdates(UpdateInversion):
+class GRNNUpdates(UpdateSearching):
     card = replace(
         CARD,
         title="GRNN inversion of updates",
@@ -43,7 +42,7 @@ class GRNNUpdates(UpdateInversion):
     )
 
     @settings
-    class Config(UpdateInversion.Config):
+    class Config(UpdateSearching.Config):
         iterations: AtLeastOne = Field(default=600, description="steps that fit one generator")
         distance: Literal["l2", "sorted"] = Field(
             default="l2",
@@ -53,36 +52,66 @@ class GRNNUpdates(UpdateInversion):
         lr: Amount = Field(default=1e-4, description="step size of RMSprop")
         momentum: BelowOne = Field(default=0.99, description="momentum of RMSprop")
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    ) -> list["_Generators"]:
         import torch
         from torch import nn
 
-        c, copy, shape = self.config, Imitation(update, knowledge), knowledge.shape
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        images = build_generator(shape, generator).to(copy.device)
+        images = build_generator(knowledge.shape, generator)
         classes = initialise(
             lambda: nn.Sequential(nn.Linear(INPUTS, knowledge.classes), nn.Softmax(1)), generator
-        ).to(copy.device)
-        z = torch.randn((number, INPUTS), generator=generator).to(copy.device)
-        own = [*images.parameters(), *classes.parameters()]
-        optimiser = eager(torch.optim.RMSprop)(own, lr=c.lr, momentum=c.momentum)
-        x, y = torch.zeros(0), torch.zeros(0)
-        for _ in range(c.iterations):
-            optimiser.zero_grad()
-            x = images(z[:, :, None, None])[..., : shape[1], : shape[2]]
-            y = classes(z)
+        )
+        z = torch.randn((number, INPUTS), generator=generator)
+        nets = nn.ModuleList([images, classes])
+        own, unknown = [p.detach() for p in nets.parameters()], np.full(number, -1)
+        return [_Generators(start=own, update=update, knowledge=knowledge, labels=unknown, nets=nets, z=z)]
+
+    def read(self, search: UpdateSearch, copy: Imitation) -> "list[Tensor]":
+        assert isinstance(search, _Generators), "as drawn"
+        return [search.z.to(copy.device), *super().read(search, copy)]
+
+    def list_measures(self, search: UpdateSearch, copy: Imitation) -> list[Measure]:
+        from torch.func import functional_call
+
+        assert isinstance(search, _Generators), "as drawn"
+        c, (images, classes), (_, *side) = self.config, search.nets, search.knowledge.shape
+        parts = [[name for name, _ in net.named_parameters()] for net in (images, classes)]
+        split, end = len(parts[0]), len(search.start)
+
+        def measure(*given: "Tensor") -> "tuple[Tensor, Tensor, Tensor]":
+            """What is minimised, the images, and their labels."""
+            of_images, of_classes, z, target = given[:split], given[split:end], given[end], given[end + 1 :]
+            made = functional_call(images, dict(zip(parts[0], of_images, strict=True)), (z[:, :, None, None],))
+            x = made[..., : side[0], : side[1]]
+            y = functional_call(classes, dict(zip(parts[1], of_classes, strict=True)), (z,))
             found = copy.gradient(x, y)
-            gap = squared_distance(found, copy.target)
-            apart = (gap + 1e-12).sqrt() if c.distance == "l2" else transport(found, copy.target)
-            loss = gap + apart + c.smoothness * total_variation(x).mean()
-            torch.autograd.backward(loss, inputs=own)
-            optimiser.step()
-        return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()
+            gap = squared_distance(found, target)
+            apart = (gap + 1e-12).sqrt() if c.distance == "l2" else transport(found, target)
+            return gap + apart + c.smoothness * total_variation(x).mean(), x, y
+
+        return [measure]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        return fit_generators(self.config, self.config.iterations, variables, measures[0])
+
+    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+        x, y = found
+        return Drawn(0.0, x.numpy(), y.argmax(1).numpy())
 
 
-def transport(found: "list[Tensor]", target: "list[Tensor]") -> "Tensor":
+@dataclass(frozen=True, kw_only=True)
+class _Generators(UpdateSearch):
+    """Of images and of labels, and the input z [B, INPUTS] that they are fitted on."""
+
+    nets: "nn.ModuleList"
+    z: "Tensor"
+
+
+def transport(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":
     """1-Wasserstein distance of the entries of two gradients: mean gap of their sorted values."""
     import torch
 

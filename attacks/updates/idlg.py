@@ -13,12 +13,11 @@ ReLU and pooling. For one example only; `inverting_gradients` and `dlg` take bat
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
@@ -31,7 +30,10 @@ from fedaudit.attacks.evaluation.gradients import (
     labels,
     squared_distance,
 )
-from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
+from fedaudit.attacks.evaluation.searches import Measure
+from fedaudit.attacks.evaluation.stacked_lbfgs import StackedLBFGS
+from fedaudit.attacks.evaluation.update_inversion import CARD
+from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
@@ -40,11 +42,11 @@ from fedaudit.fl.runtime.settings import settings
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.floating[Any]]
 MATCHED = 1e-6  # cosine distance below which no other factor is tried
+DISTANCES = (squared_distance, distance_to_multiple, cosine_distance)
 
 
-class IDLG(UpdateInversion):
+class IDLG(UpdateSearching):
     card = replace(
         CARD,
         title="iDLG",
@@ -55,7 +57,7 @@ class IDLG(UpdateInversion):
     )
 
     @settings
-    class Config(UpdateInversion.Config):
+    class Config(UpdateSearching.Config):
         iterations: AtLeastOne = Field(
             default=25, description="iterations on an image; with L-BFGS each has at most 20 evaluations"
         )
@@ -67,19 +69,32 @@ class IDLG(UpdateInversion):
     def applies(self, update: Update) -> bool:
         return update.examples == 1
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    ) -> list[UpdateSearch]:
         import torch
 
         found = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if found is None else found
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        copy = Imitation(update, knowledge)
-        x = torch.rand((1, *knowledge.shape), generator=generator).to(copy.device)
-        target = torch.from_numpy(y).to(copy.device)
-        fit(self.config, [x], lambda: copy.gradient(x, target), copy.target)
-        return x.detach().cpu().numpy(), y
+        x = torch.rand((1, *knowledge.shape), generator=generator)
+        return [UpdateSearch(start=[x], update=update, knowledge=knowledge, labels=y)]
+
+    def read(self, search: UpdateSearch, copy: Imitation) -> "list[Tensor]":
+        import torch
+
+        return [torch.from_numpy(search.labels).to(copy.device), *super().read(search, copy)]
+
+    def list_measures(self, search: UpdateSearch, copy: Imitation) -> list[Measure]:
+        return [lambda x, y, *target, d=d: d(copy.gradient(x, y), target) for d in DISTANCES]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        return fit(self.config, variables, measures, stacked)
+
+    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+        return Drawn(0.0, found[0].numpy(), search.labels)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, and how often the label is right."""
@@ -107,50 +122,62 @@ class IDLG(UpdateInversion):
 
 
 def fit(
-    c: IDLG.Config, variables: "list[Tensor]", imitate: "Callable[[], list[Tensor]]", target: "list[Tensor]"
-) -> None:
-    """Move the variables until the gradient they lead to is the target, or else a multiple of it."""
+    c: IDLG.Config, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+) -> "list[Tensor]":
+    """The variables moved until the gradient they lead to is the target, or else a multiple of it.
+
+    `measures`: of DISTANCES, each of one search or of those `stacked`.
+    """
     import torch
 
-    starts = [v.clone() for v in variables]
-    tried: list[tuple[float, list[Tensor]]] = []
-    for distance in (squared_distance, distance_to_multiple):
-        with torch.no_grad():
-            for v, start in zip(variables, starts, strict=True):
-                v.copy_(start)
-        descend(c.optimiser, c.lr, c.iterations, lambda d=distance: d(imitate(), target), variables)
-        apart = float(cosine_distance(imitate(), target).detach())
-        tried.append((math.inf if math.isnan(apart) else apart, [v.detach().clone() for v in variables]))
-        if apart < MATCHED:
-            return
-    with torch.no_grad():
-        for v, best in zip(variables, min(tried, key=lambda t: t[0])[1], strict=True):
-            v.copy_(best)
+    squared, to_multiple, angle = measures
+
+    def move(distance: Measure) -> "tuple[list[Tensor], Tensor]":
+        moved = descend(c, [v.clone() for v in variables], distance, stacked)
+        return moved, angle(*moved).detach().double().nan_to_num(nan=math.inf)
+
+    found, apart = move(squared)
+    if bool((apart < MATCHED).all()):
+        return found
+    others, further = move(to_multiple)
+    return choose_rows(torch.logical_and(apart >= MATCHED, further < apart), others, found)
 
 
-def descend(optimiser: str, lr: float, iterations: int, loss: Any, variables: "list[Tensor]") -> None:
-    """Minimises loss() in place over `variables`; stops where L-BFGS diverges, at the last sound value."""
+def descend(c: IDLG.Config, variables: "list[Tensor]", loss: Measure, stacked: bool) -> "list[Tensor]":
+    """The variables where the loss is least; of a search that diverges their last sound values."""
     import torch
 
     for v in variables:
         v.requires_grad_(True)
-    made: torch.optim.Optimizer = (
-        eager(torch.optim.LBFGS)(variables, lr=lr)
-        if optimiser == "lbfgs"
-        else eager(torch.optim.Adam)(variables, lr=lr)
-    )
+    made: Any
+    if c.optimiser == "adam":
+        made = eager(torch.optim.Adam)(variables, lr=c.lr)
+    else:
+        made = StackedLBFGS(variables, c.lr) if stacked else eager(torch.optim.LBFGS)(variables, lr=c.lr)
 
-    def closure() -> float:
-        value = loss()
-        for v, g in zip(variables, torch.autograd.grad(value, variables), strict=True):
+    def closure() -> "Tensor":
+        value: Tensor = loss(*variables)
+        for v, g in zip(variables, torch.autograd.grad(value.sum(), variables), strict=True):
             v.grad = g
-        return float(value.detach())
+        return value.detach()
 
-    for _ in range(iterations):
+    rows = 1 if stacked else 0  # dimensions that number searches
+    going = torch.ones(variables[0].shape[:rows], dtype=torch.bool, device=variables[0].device)
+    for _ in range(c.iterations):
         before = [v.detach().clone() for v in variables]
         made.step(closure)
-        if not all(bool(torch.isfinite(v).all()) for v in variables):
-            with torch.no_grad():
-                for v, old in zip(variables, before, strict=True):
-                    v.copy_(old)
-            return
+        going = going & torch.stack([v.isfinite().flatten(rows).all(-1) for v in variables]).all(0)
+        with torch.no_grad():
+            for v, kept in zip(variables, choose_rows(going, variables, before), strict=True):
+                v.copy_(kept)
+        if not stacked and not going:
+            break
+    return [v.detach() for v in variables]
+
+
+def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor]") -> "list[Tensor]":
+    """The tensors of `some` in the rows `of` [k] that are true, else those of `others`; of [] all or none."""
+    import torch
+
+    each = zip(some, others, strict=True)
+    return [torch.where(of.view(*of.shape, *[1] * (a.dim() - of.dim())), a, b) for a, b in each]

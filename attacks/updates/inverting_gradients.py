@@ -11,18 +11,19 @@ one of many steps is treated as the average gradient. Changed: the best of four 
 for one of their 4,800, in a quarter of the time.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
-from fedaudit.attacks.evaluation.gradients import Imitation, Stackable, Update, cosine_distance, labels
-from fedaudit.attacks.evaluation.update_inversion import CARD, UpdateInversion
+from fedaudit.attacks.evaluation.gradients import Imitation, Update, cosine_distance, labels
+from fedaudit.attacks.evaluation.searches import Measure
+from fedaudit.attacks.evaluation.update_inversion import CARD
+from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
@@ -31,10 +32,8 @@ from fedaudit.fl.runtime.settings import settings
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.floating[Any]]
 
-
-class InvertingGradients(UpdateInversion):
+class InvertingGradients(UpdateSearching):
     card = replace(
         CARD,
         title="Inverting Gradients",
@@ -43,7 +42,7 @@ class InvertingGradients(UpdateInversion):
     )
 
     @settings
-    class Config(UpdateInversion.Config):
+    class Config(UpdateSearching.Config):
         iterations: AtLeastOne = Field(
             default=300, description="steps of Adam on an image; the paper takes 4,800"
         )
@@ -57,26 +56,9 @@ class InvertingGradients(UpdateInversion):
         )
         simulate_steps: bool = Field(default=True, description="whether to imitate each step of short uploads")
 
-    def invert(
+    def draw(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        return self.invert_all([update], [number], knowledge, rng)[0]
-
-    def invert_all(
-        self, chosen: Sequence[Update], numbers: Sequence[int], knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[tuple[Floats, NDArray[np.int64]]]:
-        searches = [self._draw(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
-        alike = dict[Any, list[_Search]]()
-        for search in searches:
-            alike.setdefault(search.kind, []).append(search)
-        for group in alike.values():
-            rows = [_Row(search, start) for search in group for start in search.starts]
-            for row, end in zip(rows, self._search(rows, knowledge), strict=True):
-                row.search.ends.append(end)
-        # chosen by the gradient, never by looking at the truth
-        return [(min(s.ends, key=lambda end: end[0])[1].numpy(), s.labels) for s in searches]
-
-    def _draw(self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator) -> "_Search":
+    ) -> list[UpdateSearch]:
         import torch
 
         c, known = self.config, labels(update, knowledge, number)
@@ -85,101 +67,47 @@ class InvertingGradients(UpdateInversion):
         exact = is_replay(update.origin) or update.batch == update.examples  # one batch, again and again
         steps = update.steps if c.simulate_steps and exact and update.steps <= c.most_steps else 1
         starts = [torch.rand((number, *knowledge.shape), generator=generator) for _ in range(c.restarts)]
-        return _Search(update, steps, y, starts)
+        made = partial(UpdateSearch, update=update, knowledge=knowledge, labels=y, steps=steps)
+        return [made(start=[start]) for start in starts]
 
-    def _search(self, rows: "Sequence[_Row]", knowledge: Knowledge) -> "list[tuple[float, Tensor]]":
-        """How far the gradients are apart in the end, and the images, of searches that are alike.
-
-        On an accelerator as one batch, halved where memory does not hold it. A processor takes one after the
-        other, since a large network is no faster in a batch there. So it does where torch cannot stack a network.
-        """
+    def read(self, search: UpdateSearch, copy: Imitation) -> "list[Tensor]":
         import torch
 
-        update, steps = rows[0].search.update, rows[0].search.steps
-        copy = Imitation(update, knowledge)
-        if copy.device.type != "cpu" and len(rows) > 1:
-            try:
-                return self._search_together(rows, Stackable(update, knowledge))
-            except torch.OutOfMemoryError:
-                half = len(rows) // 2
-                return [*self._search(rows[:half], knowledge), *self._search(rows[half:], knowledge)]
-            except RuntimeError:
-                pass
-        found: list[tuple[float, Tensor]] = []
-        for search, start in rows:
-            y, target = torch.from_numpy(search.labels).to(copy.device), copy.read(search.update)
-            measure = partial(self._measure, copy, steps, y, target)
-            apart, x = self._descend(measure, start.to(copy.device))
-            found.append((float(apart), x.cpu()))
-        return found
+        return [torch.from_numpy(search.labels).to(copy.device), *super().read(search, copy)]
 
-    def _search_together(self, rows: "Sequence[_Row]", copy: Stackable) -> "list[tuple[float, Tensor]]":
-        import torch
-        from torch.func import vmap
+    def list_measures(self, search: UpdateSearch, copy: Imitation) -> list[Measure]:
+        def measure(x: "Tensor", y: "Tensor", *target: "Tensor") -> "tuple[Tensor, Tensor]":
+            """What is minimised, and how far the gradient of these images is from the target."""
+            apart = cosine_distance(copy.descent(x, y, search.steps), target)
+            return apart + self.config.smoothness * roughness(x), apart
 
-        steps, device = rows[0].search.steps, copy.device
-        y = torch.stack([torch.from_numpy(row.search.labels) for row in rows]).to(device)
-        targets = [torch.stack(of) for of in zip(*(copy.read(row.search.update) for row in rows), strict=True)]
+        return [measure]
 
-        def measure(x: "Tensor") -> "tuple[Tensor, Tensor]":
-            each = vmap(lambda x, y, *target: self._measure(copy, steps, y, target, x))
-            apart, loss = each(x, y, *targets)
-            return apart, loss.sum()
-
-        apart, x = self._descend(measure, torch.stack([row.start for row in rows]).to(device))
-        return list(zip(apart.tolist(), x.cpu(), strict=True))
-
-    def _measure(
-        self, copy: Imitation, steps: int, y: "Tensor", target: "Sequence[Tensor]", x: "Tensor"
-    ) -> "tuple[Tensor, Tensor]":
-        """How far the gradient of these images is from the target; and what is minimised."""
-        apart = cosine_distance(copy.descent(x, y, steps), target)
-        return apart, apart + self.config.smoothness * roughness(x)
-
-    def _descend(
-        self, measure: "Callable[[Tensor], tuple[Tensor, Tensor]]", x: "Tensor"
-    ) -> "tuple[Tensor, Tensor]":
-        """What the measure is in the end, and the images; each pixel moves by itself."""
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        """How far gradients are apart in the end, and the images; each pixel moves by itself."""
         import torch
 
-        c, x = self.config, x.requires_grad_(True)
-        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
+        c, [x], [measure] = self.config, variables, measures
+        optimiser = eager(torch.optim.Adam)([x.requires_grad_(True)], lr=c.lr)
         rate = torch.optim.lr_scheduler.MultiStepLR(
             optimiser, [int(c.iterations * part) for part in (3 / 8, 5 / 8, 7 / 8)]
         )
         apart = torch.zeros(())
         for _ in range(c.iterations):
-            apart, loss = measure(x)
-            (grad,) = torch.autograd.grad(loss, [x])
+            loss, apart = measure(x)
+            (grad,) = torch.autograd.grad(loss.sum(), [x])
             x.grad = grad.sign()
             optimiser.step()
             rate.step()
             with torch.no_grad():
                 x.clamp_(0, 1)
-        return apart.detach(), x.detach()
+        return [apart.detach(), x.detach()]
 
-
-@dataclass(frozen=True)
-class _Search:
-    """For the images of one update, from several starts [B, C, H, W]."""
-
-    update: Update
-    steps: int  # imitated
-    labels: NDArray[np.int64]  # [B]
-    starts: "Sequence[Tensor]"
-    ends: "list[tuple[float, Tensor]]" = field(default_factory=list)
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """Searches alike in these are made with the same arithmetic on the same model."""
-        u = self.update
-        own = (u.rate, u.decay, u.momentum) if self.steps > 1 else ()
-        return id(u.start), frozenset(u.gradient), len(self.labels), self.steps, own
-
-
-class _Row(NamedTuple):
-    search: _Search
-    start: "Tensor"
+    def finish(self, search: UpdateSearch, found: "Sequence[Tensor]") -> Drawn:
+        apart, x = found
+        return Drawn(float(apart), x.numpy(), search.labels)
 
 
 def roughness(x: "Tensor") -> "Tensor":

@@ -26,7 +26,7 @@ from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.sharing import share_result
-from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.streams import Streams, seed_networks
 from fedaudit.fl.training import pretraining
 
 WHERE = "federation.base"
@@ -102,7 +102,7 @@ def load_public(dataset: PluginSpec) -> Data:
 
 def _build(build: Callable[[], Net]) -> Net:
     """The network; the weights that it draws are nobody's."""
-    with torch.random.fork_rng(devices=[]):
+    with seed_networks(0):
         return build()
 
 

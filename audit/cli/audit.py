@@ -44,7 +44,7 @@ class Asked:
 def finish_audit(asked: Asked) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
     from fedaudit.audit.cli.ending import last_words
-    from fedaudit.audit.phases.evidence import read_result
+    from fedaudit.audit.evidence.files import read_result
     from fedaudit.audit.review.review import review
 
     settings = asked.load()
@@ -68,8 +68,8 @@ def repeat_phase(asked: Asked, name: str) -> None:
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.ending import describe_accuracy
     from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.evidence.phase import IMPORT, phases
     from fedaudit.audit.phases.execute import execute
-    from fedaudit.audit.phases.plan import IMPORT, phases
 
     folder = None if name == "simulate" else RunDir.open(asked.folder)
     settings = asked.load()
@@ -90,8 +90,8 @@ def _run_phases(asked: Asked, config: "Config", names: list[str] | None) -> "Run
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.evidence.phase import phases
     from fedaudit.audit.experiments.whole_audit import WholeAudit
-    from fedaudit.audit.phases.plan import phases
     from fedaudit.audit.settings.config import SimulatedConfig
 
     many = config.workers == "torchrun"

@@ -31,8 +31,8 @@ def spending(path: Path, data: Sequence[str] | None = None, *, trust: bool = Fal
     run = RunDir.open(path)
     from fedaudit.audit.accounting.verify import DECLARED, verify
     from fedaudit.audit.case.open import open_case
-    from fedaudit.audit.phases.account import bind_status, describe_population
-    from fedaudit.audit.phases.evidence import EvidenceFolder
+    from fedaudit.audit.evidence.account import bind_status, describe_population
+    from fedaudit.audit.evidence.files import EvidenceFolder
     from fedaudit.audit.planning.load import load_config
     from fedaudit.fl.recording.recorder import MANIFEST, manifest
 

@@ -13,7 +13,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
-from fedaudit.audit.phases.plan import phases, read_phases
+from fedaudit.audit.evidence.phase import phases, read_phases
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.yaml import read_yaml
 from fedaudit.reports import format as fmt

@@ -64,7 +64,7 @@ class Judged:
         """Give the verdict of a result of this federation under the same terms; without any it has its own."""
         if not self.terms.has_any:
             return
-        from fedaudit.audit.phases.evidence import read_policy
+        from fedaudit.audit.evidence.files import read_policy
         from fedaudit.audit.verdict.decision import decide
 
         result.questions = accept_cells(result.questions, self.terms)

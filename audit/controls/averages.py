@@ -63,6 +63,5 @@ def _ask_for(kind: Kind, label: int, classes: int) -> Message:
 def _send(alone: Lab, like: Artifact, received: Message) -> Message | None:
     """What arrives of a client that owns the one image."""
     client = like.sender.number
-    alone.site.begin(like.round, {})
-    reply = alone.site.work((WORK[like.kind], (client, {}, received)))
+    reply = alone.begin(like.round, {}).work((WORK[like.kind], (client, {}, received)))
     return alone.send(client, like.round, reply.message, received)

@@ -38,10 +38,11 @@ from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State
-from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.training.batches import find_smallest_batch
+from fedaudit.fl.training.local import bind
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message, Protection, anew
 from fedaudit.fl.wire.sums import Sums
@@ -111,8 +112,9 @@ class Lab:
     method: RoundMethod
     holdings: Holdings
     make: Callable[[], Net]
-    net: Net  # one for all visits: its weights are overwritten in each
+    net: Net  # one for all visits
     initial: State
+    newest: "NewestModel"
     protections: Sequence[Protection]
     private: PrivateTraining | None
     # client -> rows that it is played with: its own; where nobody told of any client's, the auditor's
@@ -144,6 +146,7 @@ class Lab:
             artifacts=case.artifacts,
             scratch=scratch,
             device=case.device,
+            newest=NewestModel(case.artifacts),
         )
 
     def among_others(self) -> "Lab":
@@ -202,10 +205,20 @@ class Lab:
         x, _ = self.site.examples(self.holdings.data.train, first)
         return find_smallest_batch(self.site.trained, x)
 
+    def begin(self, round: int, received: Message) -> Site:
+        """The worker in a round that begins with what was received.
+
+        What is not in it, such as the server's part of a network that is split, is as the newest model has it.
+        """
+        if self.initial.keys() - received.get(Kind.GLOBAL_MODEL, {}).keys():
+            newest = {k: v for k, v in self.newest.weights.items() if k in self.initial}
+            bind(self.net, self.initial | newest)
+        self.site.begin(round, received)
+        return self.site
+
     def train(self, client: int, round: int, received: Message) -> Reply:
         """A visit: what the client's function returns for what it received that round."""
-        self.site.begin(round, received)
-        return self.site.train((client, {}, {}))
+        return self.begin(round, received).train((client, {}, {}))
 
     def send(
         self, client: int, round: int, message: Message, received: Message, channel: Channel = Channel.UPLINK
@@ -286,14 +299,29 @@ def train_together(visits: Sequence[Visit]) -> list[Reply]:
     """Visits side by side, with the same draws and steps as one by one."""
     clients = []
     for lab, like, received in visits:
-        lab.site.begin(like.round, received)
-        clients.append(lab.site.client((like.sender.number, {}, {})))
+        clients.append(lab.begin(like.round, received).client((like.sender.number, {}, {})))
     return batched.train_together(visits[0].lab.site, clients)
 
 
 def _send(visit: Visit, reply: Reply) -> Message | None:
     lab, like, received = visit
     return lab.send(like.sender.number, like.round, reply.message, received, like.channel)
+
+
+@dataclass(frozen=True)
+class NewestModel:
+    """The newest model that the server was recorded to send."""
+
+    artifacts: Path | None
+
+    @cached_property
+    def weights(self) -> State:
+        """Its arrays; empty where none was recorded."""
+        if self.artifacts is None:
+            return {}
+        rounds = [m["round"] for m in manifest(self.artifacts) if m.get("kind") == Kind.GLOBAL_MODEL]
+        found = read(self.artifacts, lambda m: m.get("kind") == Kind.GLOBAL_MODEL and m["round"] == max(rounds))
+        return {k: torch.from_numpy(np.array(v)) for a in found for k, v in a.payload.items()} if rounds else {}
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import PHASES, Progress, is_complete
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES, Progress, is_complete
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden

@@ -21,10 +21,10 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.evidence import Series
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import read_result
+from fedaudit.audit.evidence.phase import Progress, is_audited_run, phases
 from fedaudit.audit.experiments.cells import Failure, RunCell, run_cells
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.evidence import read_result
-from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig

@@ -13,8 +13,8 @@ from typing import Any
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.evidence.files import ABSENCE, MATRIX
 from fedaudit.audit.experiments.cells import BROKEN, Failure, RunCell, Simulate, list_cells, list_not_run, run_all
-from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun

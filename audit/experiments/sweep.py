@@ -14,8 +14,8 @@ import numpy as np
 from fedaudit.attacks.evidence import Series
 from fedaudit.attacks.stats import ALPHA, correct_alpha, t_interval
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import Progress
 from fedaudit.audit.experiments.cells import combine_failures, list_cells, run_cells
-from fedaudit.audit.phases.plan import Progress
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import Figure

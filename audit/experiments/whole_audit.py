@@ -6,11 +6,11 @@ from pathlib import Path
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import Progress, phases
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.experiments.cells import Failure, RunCell, combine_failures, run_cells
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import Progress, phases
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.variant import Variant

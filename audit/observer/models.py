@@ -18,6 +18,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.model import Net, unwrap
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.training.layout import channels_last
 
 
@@ -88,13 +89,13 @@ class BoundExtractor:
 
 
 class KnownArchitecture:
-    """Callable with weights as they crossed the wire."""
+    """Callable with weights as they crossed the wire; those that did not are the same in every process."""
 
     def __init__(self, make: Callable[[], Net], data: Data, device: str = "cpu") -> None:
         self._make, self._data, self._device = make, data, device
 
     def __call__(self, weights: Mapping[str, NDArray[Any]]) -> BoundExtractor:
-        with torch.random.fork_rng(devices=[]):
+        with seed_networks(0):
             net = self._make()
         own = net.state_dict()
         for name, value in weights.items():

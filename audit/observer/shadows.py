@@ -20,7 +20,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.side_by_side import collect
-from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.streams import Streams, seed_networks
 from fedaudit.fl.training.layout import channels_last
 from fedaudit.fl.training.local import train
 
@@ -74,7 +74,7 @@ class ShadowSite:
         device: str = "cpu",
     ) -> None:
         self._make, self._streams, self._method = make, Streams(seed), FedAvg(config)
-        with torch.random.fork_rng(devices=[]):
+        with seed_networks(0):
             self._net = make()
         channels_last(self._net)
         self._net.to(device)

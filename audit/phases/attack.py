@@ -29,11 +29,11 @@ from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.control import plant
 from fedaudit.audit.controls.lab import Lab, Replays
+from fedaudit.audit.evidence.files import CHECKS, NOTHING, card_fields, name_file
 from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, MissingTruth, PartialTruth
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.evidence import CHECKS, NOTHING, card_fields, name_file
 from fedaudit.audit.planning.choice import choose, describe_duration
 from fedaudit.audit.planning.efforts import CONTROL, correct_estimates, record_error
 from fedaudit.audit.planning.pace import correct_controls, estimate_controls, list_played

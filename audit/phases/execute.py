@@ -14,7 +14,7 @@ from typing import Any
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.record import SEAL, TOKEN
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases.plan import Phase, Progress, find_needed, is_current, phase, phases, read_phases
+from fedaudit.audit.evidence.phase import Phase, Progress, find_needed, is_current, phase, phases, read_phases
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable

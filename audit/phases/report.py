@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.report import ReportSettings

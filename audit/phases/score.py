@@ -11,9 +11,9 @@ from fedaudit.audit.case.metrics import keep_known, summary
 from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference
 from fedaudit.audit.case.scope import describe_scope
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.phases.audited_run import AuditedRun, describe_run
-from fedaudit.audit.phases.evidence import read_policy, read_result
-from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.evidence.audited_run import AuditedRun, describe_run
+from fedaudit.audit.evidence.files import read_policy, read_result
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.settings.config import Config, RecordedConfig
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.findings import (

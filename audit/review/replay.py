@@ -13,12 +13,12 @@ from typing import Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.evidence.phase import phases
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import Scoring
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.review.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy

@@ -20,13 +20,13 @@ from fedaudit.audit.attestation.seal import find_changed, read_record, read_stat
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.evidence.files import EvidenceFolder, read_policy
+from fedaudit.audit.evidence.phase import Phase, phases, read_phases
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.phases.account import compute_accounts
-from fedaudit.audit.phases.evidence import EvidenceFolder, read_policy
 from fedaudit.audit.phases.import_ import ImportedFiles
-from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.score import Scoring
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.planning.choice import choose
 from fedaudit.audit.review import whole_evidence
 from fedaudit.audit.settings.config import Config, SimulatedConfig

@@ -13,7 +13,7 @@ from fedaudit.audit.accounting.noise_records import record_kind
 from fedaudit.audit.accounting.status import list_bounds
 from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.run_folder import difference
-from fedaudit.audit.phases.evidence import (
+from fedaudit.audit.evidence.files import (
     ABSENCE,
     CHECKS,
     MATRIX,

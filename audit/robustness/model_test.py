@@ -15,6 +15,7 @@ from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.tasks.classify import choose_classes
 from fedaudit.fl.threats.adversary import JudgedModel
 from fedaudit.fl.threats.rehearsal import judge_model
@@ -43,7 +44,7 @@ class ModelTest:
     def net(self) -> Net | None:
         if self.make_net is None:
             return None
-        with torch.random.fork_rng(devices=[]):
+        with seed_networks(0):
             return self.make_net()
 
     @cached_property

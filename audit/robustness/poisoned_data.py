@@ -44,6 +44,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.runtime.plugin import is_shipped
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.training.batches import split_into_batches
 from fedaudit.reports.robustness import DataCertificate
 
@@ -126,7 +127,7 @@ def explain_missing(run: FinishedRun) -> str:
 
 def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
     """Whether a network is one linear layer on what it is given, trained by cross-entropy."""
-    with torch.random.fork_rng(devices=[]):
+    with seed_networks(0):
         net = make_net()
         names = {name for name, _ in net.named_parameters()}
         if not data.task.has_classes or data.is_text or type(net).loss is not Net.loss:

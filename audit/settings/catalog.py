@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.audit.settings.index import BROKEN, Entry
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
@@ -186,7 +187,7 @@ def _more(card: Any, cls: type[Any]) -> dict[str, str]:
         position = adversary + (f"; knows {knows}" if knows else "")
         if hasattr(card, "does"):
             return {"adversary": position, "does": card.does, "forges": ", ".join(card.kinds)}
-        works = "searches side by side" if "invert_all" in vars(cls) else "one piece after the other"
+        works = "searches side by side" if issubclass(cls, Searching) else "one piece after the other"
         needs = ", ".join(card.requires or card.also_reads)
         return {"adversary": position, "needs": needs, "on an accelerator": works}
     return {}

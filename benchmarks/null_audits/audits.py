@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from fedaudit.attacks import stats
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.people import bound_people

@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import PHASES
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError

@@ -18,7 +18,7 @@ from benchmarks.paper_tables.table import Table, wanting_a_path
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import read_phases
+from fedaudit.audit.evidence.phase import read_phases
 from fedaudit.audit.settings.config import SIMULATED
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.merge import merge

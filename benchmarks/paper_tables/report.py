@@ -13,7 +13,7 @@ from benchmarks.paper_tables import finished
 from benchmarks.paper_tables.table import Table
 from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases.plan import FIXED, read_phases
+from fedaudit.audit.evidence.phase import FIXED, read_phases
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime.errors import UserError
 

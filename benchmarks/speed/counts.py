@@ -7,6 +7,7 @@ step or an iteration costs is the difference between one more and one fewer of t
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,17 @@ import torch
 
 from benchmarks.speed.ours import federate
 from benchmarks.speed.workload import SEED, invent, network
-from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.attack import Attack, Examples, Knowledge
 from fedaudit.attacks.evaluation.gradients import Update
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
+from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
+from fedaudit.attacks.models.model_inversion import ModelInversion
+from fedaudit.attacks.prototypes.grnn import GRNN
+from fedaudit.attacks.updates.dlg import DLG
+from fedaudit.attacks.updates.grnn_updates import GRNNUpdates
+from fedaudit.attacks.updates.idlg import IDLG
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Holdings
@@ -52,6 +61,13 @@ class _Published:
         loss = torch.nn.functional.cross_entropy(self._net(torch.rand(1, 1, 28, 28)), torch.tensor([3]))
         found = torch.autograd.grad(loss, list(self._net.parameters()))
         self.gradient = {k: g.double().numpy() for k, g in zip(self.start, found, strict=True)}
+        self.known = Knowledge(
+            classes=10,
+            shape=(1, 28, 28),
+            architecture=self,  # type: ignore[arg-type]
+            auxiliary=Examples(x=np.zeros((10, 1, 28, 28), np.float32), y=np.arange(10)),
+            device=DEVICE,
+        )
 
     def __call__(self, weights: Mapping[str, Any]) -> "_Published":
         return self
@@ -60,10 +76,9 @@ class _Published:
         return self._net.to(DEVICE)
 
 
-def count_inversion(iterations: int, restarts: int) -> Counter[str]:
-    """Of Inverting Gradients of one image."""
+def count_inversion(attack: UpdateInversion, targets: int = 1) -> Counter[str]:
+    """Of so many updates, each of one image."""
     published = _Published()
-    known = Knowledge(classes=10, shape=(1, 28, 28), architecture=published)  # type: ignore[arg-type]
     update = Update(
         artifact="",
         kind=Kind.GRADIENT,
@@ -77,8 +92,40 @@ def count_inversion(iterations: int, restarts: int) -> Counter[str]:
         start=published.start,
         gradient=published.gradient,
     )
-    attack = InvertingGradients(InvertingGradients.Config(iterations=iterations, restarts=restarts))
-    return _count(lambda: attack.invert(update, 1, known, np.random.default_rng(0)))
+    chosen, rng = [update] * targets, np.random.default_rng(0)
+    return _count(lambda: attack.invert_all(chosen, [1] * targets, published.known, rng))
+
+
+def count_prototypes(attack: PrototypeInversion, clients: int) -> Counter[str]:
+    """Of so many clients with four prototypes each."""
+    published, rng = _Published(), np.random.default_rng(0)
+    with torch.no_grad():
+        features = published.module().features(torch.rand(4, 1, 28, 28).to(DEVICE)).cpu().numpy()  # type: ignore[operator]
+    task = InversionTask(extractor=published, features=features, labels=np.arange(4))  # type: ignore[arg-type]
+    return _count(lambda: attack.invert([task] * clients, task.extractor, published.known, rng))
+
+
+def count_models(attack: Attack, models: int) -> Counter[str]:
+    """Of so many models that clients made of the one that they were sent."""
+    published, rng = _Published(), np.random.default_rng(0)
+    sent = Artifact(
+        id="sent",
+        kind=Kind.GLOBAL_MODEL,
+        channel=Channel.DOWNLINK,
+        round=0,
+        sender=SERVER,
+        seen_by=("server", "client"),
+        payload=published.start,
+    )
+    moved = {k: v - np.float32(published.gradient[k]) for k, v in published.start.items()}
+    view = [sent, replace(sent, id="next", round=1, payload=moved)]
+    made = replace(sent, kind=Kind.LOCAL_MODEL, channel=Channel.UPLINK, payload=moved, origin="replayed")
+    view += [replace(made, id=f"made/{k}", sender=Party.client(k)) for k in range(models - 1)]
+    return _count(lambda: attack.run(view, published.known, rng))
+
+
+def invert(iterations: int, restarts: int) -> InvertingGradients:
+    return InvertingGradients(InvertingGradients.Config(iterations=iterations, restarts=restarts))
 
 
 def _count(work: Callable[[], object]) -> Counter[str]:
@@ -100,11 +147,21 @@ ROWS: Mapping[str, Callable[[], Counter[str]]] = {
     ),
     "small network, a step of one client": lambda: count_more(lambda n: count_round("small", 1, n, 1), 2),
     "ResNet-18, a step of one client": lambda: count_more(lambda n: count_round("resnet18", 1, n, 1), 2),
-    "small network, a round of ten clients of 1 step": lambda: count_round("small", 10, 1, 10),
     "small network, a round of ten clients of 20 steps": lambda: count_round("small", 10, 20, 10),
-    "an inversion from one start, an iteration": lambda: count_more(lambda n: count_inversion(n, 1), 2),
-    "an inversion from four starts, an iteration": lambda: count_more(lambda n: count_inversion(n, 4), 2),
-    "an inversion from four starts of 300 iterations": lambda: count_inversion(300, 4),
+    "inverting_gradients from four starts": lambda: count_more(lambda n: count_inversion(invert(n, 4)), 2),
+    "dlg of four images, 20 evaluations": lambda: count_more(
+        lambda n: count_inversion(DLG(DLG.Config(iterations=n)), 4), 2
+    ),
+    "idlg of four images, 20 evaluations": lambda: count_more(
+        lambda n: count_inversion(IDLG(IDLG.Config(iterations=n)), 4), 2
+    ),
+    "grnn_updates of four images": lambda: count_more(
+        lambda n: count_inversion(GRNNUpdates(GRNNUpdates.Config(iterations=n)), 4), 2
+    ),
+    "grnn of four clients": lambda: count_more(lambda n: count_prototypes(GRNN(GRNN.Config(steps=n)), 4), 2),
+    "model_inversion of four models": lambda: count_more(
+        lambda n: count_models(ModelInversion(ModelInversion.Config(iterations=n)), 4), 2
+    ),
 }
 
 

@@ -19,6 +19,7 @@ from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.layout import channels_last
@@ -35,7 +36,7 @@ def build_site(
     compromise: Compromise | None = None,
 ) -> "Site":
     """A site with its own model; top-level, so that spawned processes can import it."""
-    with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
+    with seed_networks(0):  # construction draws weights that nobody uses
         net = make()
     channels_last(net)
     return Site(method, holdings, net.to(device), device, private, compromise)

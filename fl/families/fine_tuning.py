@@ -37,13 +37,19 @@ class FineTuning(RoundMethod):
         )
 
     def get_client_models(self, state: Tree, memory: Mapping[int, Tree], t: int, federation: Federation) -> Owned:
+        own = self.get_own_models(state, memory)
         if not getattr(self.config, "fine_tune_epochs", 0) or t < self.config.rounds - 1:
-            yield from super().get_client_models(state, memory, t, federation)
+            yield from own
             return
-        model = self.get_model(state)
+        models = dict(own)
         for k in federation.members:  # one at a time: each is scored before the next is trained
-            [reply] = federation.workers.map("work_on_rows", [("fine_tune", t, model, k)])
+            job = ("fine_tune", t, models.get(k, self.get_model(state)), k)
+            [reply] = federation.workers.map("work_on_rows", [job])
             yield k, reply.message[Kind.LOCAL_MODEL]
+
+    def get_own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+        """Models of clients' own before any fine-tuning, with their owners; other clients use the served one."""
+        return iter(())
 
     def fine_tune(self, client: Client) -> Reply:
         """The model it was given after training on its examples, all layers."""

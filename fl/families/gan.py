@@ -30,6 +30,7 @@ from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.training.layout import channels_last
 
 
@@ -115,7 +116,7 @@ def networks(shape: tuple[int, ...], config: GanConfig, classes: int = 0) -> tup
             f"a generator makes images of at least 4 x 4 pixels, not {list(shape)}",
             hint="use a data set of images, or augmentation: none",
         )
-    with torch.random.fork_rng(devices=[]):
+    with seed_networks(0):
         return (Generator(shape, config.latent, config.width, classes), Critic(shape, config.width, classes))
 
 

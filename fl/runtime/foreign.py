@@ -237,14 +237,16 @@ def list_tops(names: Iterable[str]) -> set[str]:
 class Carried:
     """A value on its way to another process, with the files of a user's own that it needs there.
 
-    Only a process that is started anew reads it back: a forked one has the value and the modules already.
+    Only a process that is started anew reads it back: a forked one has the value and the modules already. A file
+    that is gone belonged to an earlier run of this process, such as one in a folder for the time being.
     """
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _pack_files, (files(tuple(sys.modules)), pickle.dumps(self.value))
+        there = {name: file for name, file in files(tuple(sys.modules)).items() if file.is_file()}
+        return _pack_files, (there, pickle.dumps(self.value))
 
 
 def _pack_files(files: Mapping[str, Path], data: bytes) -> Carried:

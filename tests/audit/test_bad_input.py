@@ -165,7 +165,7 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     from fedaudit.audit.case.data_digests import of_data, of_population
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.case.simulated import SimulatedCase
-    from fedaudit.audit.phases.plan import FIXED
+    from fedaudit.audit.evidence.phase import FIXED
     from fedaudit.audit.settings.config import load
     from fedaudit.audit.settings.resolve import resolve
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime.side_by_side import side_by_side
 from tests.audit.test_bad_input import refused, run_folder
 from tests.audit.tiny import TEXT, VERDICTS
 
@@ -246,6 +248,7 @@ import pickle, sys
 from functools import partial
 from pathlib import Path
 from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime.side_by_side import side_by_side
 foreign.bring("mine:Mine", [Path("plan")])
 sys.stdout.buffer.write(pickle.dumps(foreign.Carried(partial(foreign.find("mine:Mine")))))
 """
@@ -253,6 +256,24 @@ sys.stdout.buffer.write(pickle.dumps(foreign.Carried(partial(foreign.find("mine:
     read = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer).value()).__module__)"
     got = subprocess.run([sys.executable, "-c", read], input=sent, capture_output=True, check=True)
     assert got.stdout.split() == [b"mine"]
+
+
+def test_a_file_that_is_gone_since_an_earlier_run_keeps_no_process_from_its_work(tmp_path: Path) -> None:
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    (folder / "gone_since.py").write_text("class Net: ...\n")
+    foreign.bring("gone_since:Net", [folder])
+    try:
+        shutil.rmtree(folder)
+        ended: list[object] = []
+        side_by_side([2], _halve, lambda *_: None, lambda _, result: ended.append(result), processes=1)
+        assert ended == [1.0]
+    finally:
+        del sys.modules["gone_since"]
+
+
+def _halve(number: int, _: object) -> float:
+    return number / 2
 
 
 def test_a_module_that_raises_is_named_with_what_it_said(here: Path) -> None:

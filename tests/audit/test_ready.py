@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
+from fedaudit.audit.evidence.phase import PHASES
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.reports.decision import Word

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from safetensors.numpy import save_file
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import load
 from tests.audit.cli.test_cli import list_commands
 from tests.audit.importing.theirs import FLOWER, TRUTH, written

@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.attacks.attack import Attack, Effort, Knowledge
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.evidence import card_fields
+from fedaudit.audit.evidence.files import card_fields
 from fedaudit.audit.planning.efforts import DIGITS, estimate_seconds
 from fedaudit.audit.planning.load import SHIPPED
 from fedaudit.audit.settings import catalog

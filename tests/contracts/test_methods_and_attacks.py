@@ -1,9 +1,12 @@
 """Every method with every attack: each runs or says in a sentence why not; none ends an audit."""
 
 import dataclasses
+import random
 from functools import cache
 
+import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.case import Case
@@ -116,3 +119,26 @@ def test_every_attack_runs_to_its_end_or_says_why_not(method: str) -> None:
     # what a play finds out while it plays is said as well
     assert ended <= fitting and all(len(found[n]["reason"].split()) > 3 for n in fitting - ended)
     assert all(n.startswith("played_") for n in fitting - ended)
+
+
+# those whose uploads are a part of the network, with attacks that ask the whole of it; all others at night
+PARTS = ("splitfed_v1", "fedbabu")
+ASK_ALL = ("loss_threshold", "lira", "label_counts_from_update")
+DRAWN = [
+    *((m, a) for m in PARTS for a in ASK_ALL),
+    *(pytest.param(m, "", marks=pytest.mark.nightly) for m in METHODS),
+]
+
+
+@pytest.mark.parametrize(("method", "attack"), DRAWN)
+def test_no_number_depends_on_what_was_drawn_before_in_the_process(method: str, attack: str) -> None:
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        here = bench(method)
+        measured = {n: attack_once(made(n), n, here) for n in ([attack] if attack else ATTACKS)}
+        found.append({n: f | {"seconds": 0} for n, f in measured.items()})
+    first, second = found
+    assert {n for n in first if repr(first[n]) != repr(second[n])} == set()

@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ import torch
 from torch import nn
 
 from benchmarks.speed import counts as counting
+from fedaudit.attacks.models.model_inversion import ModelInversion
+from fedaudit.attacks.prototypes.grnn import GRNN
+from fedaudit.attacks.updates.dlg import DLG
+from fedaudit.attacks.updates.grnn_updates import GRNNUpdates
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.planning.load import make_config
@@ -196,11 +202,39 @@ def test_no_number_crosses_to_the_device_or_back_for_a_step_or_an_iteration() ->
             for what, of in {
                 "ten": lambda n: counting.count_round("small", 10, n, 10),
                 "one": lambda n: counting.count_round("small", 1, n, 1),
-                "start": lambda n: counting.count_inversion(n, 1),
-                "starts": lambda n: counting.count_inversion(n, 4),
+                "start": lambda n: counting.count_inversion(counting.invert(n, 1)),
+                "starts": lambda n: counting.count_inversion(counting.invert(n, 4)),
             }.items()
         }
     assert all(found.keys() == {"kernels"} for found in kernels.values()), kernels
     most = {what: found["kernels"] for what, found in kernels.items()}
     assert most["one"] < 40 and most["ten"] < 4 * most["one"]
     assert most["start"] < 300 and most["starts"] < 1.25 * most["start"]
+
+
+def fit_by_adam(n: int) -> DLG:
+    return DLG(DLG.Config(iterations=n, optimiser="adam"))
+
+
+def fit_generators(n: int) -> GRNNUpdates:
+    return GRNNUpdates(GRNNUpdates.Config(iterations=n))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(REAL, reason="the pretended device counts")
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda n, targets: counting.count_inversion(fit_by_adam(n), targets),
+        lambda n, targets: counting.count_inversion(fit_generators(n), targets),
+        lambda n, targets: counting.count_prototypes(GRNN(GRNN.Config(steps=n)), targets),
+        lambda n, targets: counting.count_models(ModelInversion(ModelInversion.Config(iterations=n)), targets),
+    ],
+    ids=["dlg", "grnn_updates", "grnn", "model_inversion"],
+)
+@apart
+def test_four_targets_are_asked_for_at_once(of: Callable[[int, int], Counter[str]]) -> None:
+    with accelerator():
+        alone, four = (counting.count_more(lambda n, t=targets: of(n, t), 2) for targets in (1, 4))
+    assert alone.keys() == four.keys() == {"kernels"}
+    assert four["kernels"] < 1.25 * alone["kernels"]

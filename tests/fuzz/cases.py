@@ -90,8 +90,8 @@ data = st.fixed_dictionaries(
 def _bases() -> Path:
     """A finished run, configs, claims and data files to change; made once a process."""
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.evidence.phase import PHASES
     from fedaudit.audit.phases.execute import execute
-    from fedaudit.audit.phases.plan import PHASES
     from fedaudit.audit.settings.config import load
 
     base = Path(mkdtemp(prefix="fuzz-", dir=PLACE))
@@ -215,7 +215,7 @@ def sealed_again(folder: Path) -> None:
     from fedaudit.audit.attestation import chain as links
     from fedaudit.audit.case.digests import of_value
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.phases.plan import read_phases
+    from fedaudit.audit.evidence.phase import read_phases
 
     run = RunDir(folder)
     for name in ("simulate", "attack", "account", "score", "report"):

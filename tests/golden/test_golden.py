@@ -18,7 +18,7 @@ from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.chain import FORM
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.review import review
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict import decision, findings, page, policy

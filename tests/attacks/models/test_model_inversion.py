@@ -68,15 +68,18 @@ def test_of_a_federation_in_which_everybody_is_alone_in_a_class_most_are_named()
 
 
 def test_images_are_those_that_explain_every_round() -> None:
-    """Two rounds of which one was not about these people: only both together are explained by them less well."""
-    here = Released(models=0, each=1)
-    first, after = here.artifacts
-    again = replace(after, id="r00002/server.downlink/global_model", round=2, payload=after.payload)
-    one, both = (
-        ModelInversion().run(view, here.knowledge, np.random.default_rng(0))["images"]
-        for view in ([first, after], [first, after, again])
+    here = Released(models=1, each=1)
+    first, taught, after = here.artifacts
+    same, other = (
+        replace(after, id="r00002/server.downlink/global_model", round=2, payload=p)
+        for p in (after.payload, taught.payload)
+    )
+    one, both, changed = (
+        ModelInversion().run([first, after, *more], here.knowledge, np.random.default_rng(0))["images"]
+        for more in ([], [same], [other])
     )
     np.testing.assert_array_equal(one, both)  # a model that did not change tells nothing
+    assert np.abs(one - changed).max() > 0.1
 
 
 def test_a_model_is_held_against_the_one_before_it_whoever_reads_either() -> None:

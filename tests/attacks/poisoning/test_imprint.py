@@ -10,8 +10,8 @@ from fedaudit.attacks.evaluation.tampered import flags
 from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Artifact

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from fedaudit.attacks.evaluation.sources import prototypes
-from fedaudit.attacks.prototypes.grnn import GRNN, build_generator, total_variation
+from fedaudit.attacks.prototypes.grnn import (
+    GRNN,
+    Floats,
+    Generators,
+    build_generator,
+    draw_generators,
+    total_variation,
+)
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import Architecture, World
@@ -55,16 +62,22 @@ def test_a_few_steps_bring_the_features_nearer_without_any_data() -> None:
 
 
 def test_stacked_generators_find_what_each_finds_alone() -> None:
-    w = world()
-    attack = GRNN(GRNN.Config(steps=3))
-    (source, *_) = prototypes(w.artifacts)
-    model = Architecture()(source.weights.values)
-    wanted = torch.from_numpy(source.features[:3])
-    shape = w.knowledge.shape
-    both = attack._fit(model, wanted[:2], 1.0, shape, torch.Generator().manual_seed(0))
-    again = attack._fit(model, wanted[[0, 2]], 1.0, shape, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(both[0], again[0])
-    assert not torch.allclose(both[1], again[1])
+    (source, *_) = prototypes(world().artifacts)
+    model, features = Architecture()(source.weights.values), torch.from_numpy(source.features)
+
+    def draw(rows: list[int]) -> Generators:
+        by = torch.Generator().manual_seed(0)
+        return draw_generators(model, features[rows], torch.ones(()), world().knowledge.shape, by)
+
+    def find(*drawn: Generators) -> Floats:
+        return np.concatenate(GRNN(GRNN.Config(steps=3)).search(drawn, "cpu"))
+
+    three, again = find(draw([0, 1, 2])), find(draw([0, 3, 4]))
+    np.testing.assert_allclose(three[0], again[0], atol=1e-6)
+    assert not np.allclose(three[1], again[1])
+    parts = draw([0, 1, 2]).split()
+    assert [len(part.wanted) for part in parts] == [1, 2]
+    np.testing.assert_allclose(find(*parts), three, atol=1e-6)
 
 
 def test_each_number_of_samples_has_its_share() -> None:

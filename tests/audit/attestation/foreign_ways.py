@@ -20,8 +20,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.report import write_reports
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump

@@ -16,8 +16,8 @@ from fedaudit.audit.attestation import chain as links
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.phase import PHASES, read_phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES, read_phases
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind

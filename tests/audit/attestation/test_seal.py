@@ -24,7 +24,7 @@ from fedaudit.audit.attestation.seal import check_files, check_seal, read_record
 from fedaudit.audit.attestation.summary import make_summary
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word

@@ -21,9 +21,9 @@ from safetensors.numpy import load, save
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import load as load_config
 from fedaudit.audit.settings.resolve import dump
 from fedaudit.fl.runtime.errors import UserError

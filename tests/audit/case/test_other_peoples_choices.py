@@ -13,8 +13,8 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import list_files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference, sha256
-from fedaudit.audit.phases.plan import FIXED
+from fedaudit.audit.evidence.phase import FIXED
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import TEXT

@@ -14,7 +14,7 @@ from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.reading import parse, plain_json
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import TrainedOn
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime import tree

@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.timelines import timelines
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

@@ -14,9 +14,9 @@ from fedaudit.attacks.evaluation.raw_rows import RowFinder
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks.raw_samples import RawSamples, describe, describe_few
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.observer.check import Checked
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.clients.client import Client, Reply

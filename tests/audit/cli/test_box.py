@@ -17,8 +17,8 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli import box
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.app import READERS
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import load
 from tests.audit.cli.test_cli import list_commands
 from tests.audit.importing.theirs import FLOWER, written

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.data.dataset import read_data
 from fedaudit.fl.datasets.csv import CSV

@@ -38,8 +38,8 @@ class Counting(Silent):
     def site(self) -> "Counting":
         return self
 
-    def begin(self, *_: object) -> None:
-        pass
+    def begin(self, *_: object) -> "Counting":
+        return self
 
     def with_and_without(self) -> list[tuple[str, Silent]]:
         return [(REPLAYED, self), *([(UNPROTECTED, self)] if self.is_protected else [])]

@@ -10,6 +10,7 @@ import pytest
 import fedaudit as fa
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import Lines
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.experiments import harden as phases_harden
 from fedaudit.audit.experiments.harden import (
     Candidate,
@@ -21,7 +22,6 @@ from fedaudit.audit.experiments.harden import (
     name_candidate,
     strengthen,
 )
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.planning.load import load_config, make_config
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import PluginSpec

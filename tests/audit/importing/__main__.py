@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.importing.inboxes import INBOXES, Inbox

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import fedaudit as fa
 from fedaudit.audit.case.networks import build, build_foreign
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings import catalog

@@ -12,7 +12,7 @@ import torch
 
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings import catalog

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

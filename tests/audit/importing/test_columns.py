@@ -9,7 +9,7 @@ import torch
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.identity import matches
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config

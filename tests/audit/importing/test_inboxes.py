@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import Reach, read_traffic
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config

@@ -17,13 +17,13 @@ from fedaudit.audit.attestation.completeness import check_files
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.observer.reach import Rounds, observed_rounds
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.review.review import review

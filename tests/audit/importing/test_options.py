@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases import import_
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, state_inbox
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.planning.options import MOST_COPIES
 from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config, load

@@ -11,13 +11,13 @@ from torch.func import functional_call
 
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.layout import Layout
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import ObservedTraffic
-from fedaudit.audit.phases.evidence import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.import_ import ImportSources, bring
 from fedaudit.audit.settings.config import Config

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.reports.result import AuditResult
 from tests.audit.importing.inboxes import record_truth, write_message, write_truth

@@ -10,7 +10,7 @@ import pytest
 from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.ending import explain_finding
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

@@ -10,10 +10,10 @@ from fedaudit.audit.accounting.verify import verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.evidence.account import read_bounds
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases import account, simulate
-from fedaudit.audit.phases.account import read_bounds
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import read
 from fedaudit.fl.recording.recorder import manifest

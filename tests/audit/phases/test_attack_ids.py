@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.reports.result import AuditResult
-from tests.audit.phases.test_variants import TEXT
+from tests.audit.evidence.test_variants import TEXT
 from tests.audit.tiny import VERDICTS
 
 TWICE = "attacks: [{name: count_recovery, id: one}, {name: count_recovery, id: two}, prototype_inversion]\n"

@@ -9,7 +9,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import load
-from tests.audit.phases.test_variants import TEXT
+from tests.audit.evidence.test_variants import TEXT
 from tests.audit.tiny import VERDICTS
 
 

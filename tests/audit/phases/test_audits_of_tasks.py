@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError

@@ -11,8 +11,8 @@ import pytest
 
 from fedaudit.audit.attestation import chain as links
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import PHASES
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import TEXT

@@ -7,8 +7,8 @@ import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.experiments.whole_audit import WholeAudit
-from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.planning import options
 from fedaudit.audit.planning.choice import choose, choose_anew
 from fedaudit.audit.settings import catalog

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.attack import UNMEASURED
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.review.review import review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

@@ -10,8 +10,8 @@ import yaml
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.experiments import matrix as phase
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.dropout import measure_dropout
 from fedaudit.audit.robustness.dropout_findings import list_dropout_findings
 from fedaudit.audit.robustness.family import label, list_preferred

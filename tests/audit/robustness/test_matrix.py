@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.evidence import MATRIX
+from fedaudit.audit.evidence.files import MATRIX
 from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.table import choose_next_number

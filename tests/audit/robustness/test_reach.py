@@ -8,8 +8,8 @@ import yaml
 from torch import Tensor
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.experiments import matrix as phase
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.plan import LED
 from fedaudit.audit.robustness.reach import FURTHER, choose_leaders, measure_reach
 from fedaudit.audit.settings import catalog

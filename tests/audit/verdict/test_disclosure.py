@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.evidence import read_result
+from fedaudit.audit.evidence.files import read_result
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import load

@@ -20,9 +20,9 @@ from typer.testing import CliRunner, Result
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.experiments.whole_audit import WholeAudit
 from fedaudit.audit.phases.import_ import ImportSources, bring
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import Origin

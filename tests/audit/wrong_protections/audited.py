@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.evidence.files import EvidenceFolder
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import load
 from fedaudit.reports.result import AuditResult

@@ -105,7 +105,7 @@ FAULTS = [
         "client.initial",
     ),
     _of("moon", "the temperature multiplies", "/ self.config.temperature", "* self.config.temperature"),
-    _of("fedbabu", "the head is trained", "return name not in self.head", "return True"),
+    _of("fedbabu", "the head is trained", "return not self.config.phases or any(", "return True or any("),
     _of("fedlc", "the exponent is -1/2", ".pow(-0.25)", ".pow(-0.5)"),
     _of("fednova", "the momentum's weight is forgotten", "self.config.momentum, rate * self", "0.0, rate * self"),
     _of(
@@ -118,15 +118,15 @@ FAULTS = [
     _of(
         "fedrs",
         "observed classes are scaled too",
-        "torch.where(counts < missing_below, alpha, 1.0)",
-        "torch.full(counts.shape, alpha)",
+        "torch.where(missing, c.alpha, 1.0)",
+        "torch.full(counts.shape, c.alpha)",
         "scaffold_rs",
     ),
     _of(
         "fedrs",
         "classes with one example are missing",
-        "missing_below, alpha, 1.0)",
-        "missing_below + 1, alpha, 1.0)",
+        "counts < c.missing_below",
+        "counts < c.missing_below + 1",
     ),
     _of("fedaws", "the margin counts twice", "(margin - (1 - unit", "(2 * margin - (1 - unit"),
     _of("fedaws", "the diagonal counts", "near.sum() - near.diagonal().sum()", "near.sum()"),
@@ -169,14 +169,12 @@ FAULTS = [
         'client.run("forward", client.start)',
         'client.run("forward", trained.state)',
     ),
-    _of(
-        "fedrep", "the body is trained with its head untrained", "start = client.train(head", "client.train(head"
-    ),
+    _of("fedrep", "the body is trained with its head untrained", "state = trained.state\n", "pass\n"),
     _of(
         "lg_fedavg",
         "the private part does not come back",
-        "client if self.private(client.start) else super().receive(client)",
-        "super().receive(client) if client.round < 1 else client",
+        'client.memory.get("private") or self',
+        "client.round < 0 or self",
     ),
     _of("fedopt", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
     Fault(

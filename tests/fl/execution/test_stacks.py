@@ -12,7 +12,7 @@ from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedbabu import FedBABU
+from fedaudit.fl.methods.personal_layers import FedBABU
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import Constants, Handle, Trained

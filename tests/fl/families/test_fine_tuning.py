@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedbabu import FedBABU
+from fedaudit.fl.methods.personal_layers import FedBABU
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD
 from tests.fl.worlds import EVERYONE, TinyNet, data, parts, run, same
 

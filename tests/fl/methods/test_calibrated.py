@@ -10,9 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import RoundMethod
-from fedaudit.fl.methods.bsm_fedavg import BSMFedAvg
+from fedaudit.fl.methods.class_softmax import BSMFedAvg, FedLC
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedlc import FedLC
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
@@ -91,7 +90,7 @@ def test_leaving_out_the_true_class_is_the_printed_form() -> None:
 
 
 def test_the_printed_form_is_a_mean_over_the_batch() -> None:
-    method, const = lc(exclude_true_class=True), {"offset": torch.zeros(4)}
+    method, const = lc(exclude_true_class=True), {"shift": torch.zeros(4)}
     z, y = torch.tensor([V1, V1[::-1]]), torch.tensor([0, 1])
     one, other = (method.loss(direct(), z[i : i + 1], y[i : i + 1], const) for i in (0, 1))
     assert float(method.loss(direct(), z, y, const)) == pytest.approx(float(one + other) / 2)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.fl.methods.class_softmax import FedRS
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedrs import FedRS
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
 from tests.fl.worlds import EVERYONE, close, data, parts, run, same

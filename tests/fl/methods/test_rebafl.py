@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.methods.bsm_fedavg import BSMFedAvg
+from fedaudit.fl.methods.class_softmax import BSMFedAvg
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.rebafl import ReBaFL, augment, prior_shift
 from fedaudit.fl.model import State

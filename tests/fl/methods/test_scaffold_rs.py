@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from fedaudit.fl.methods.fedrs import FedRS
+from fedaudit.fl.methods.class_softmax import FedRS, ScaffoldRS
 from fedaudit.fl.methods.scaffold import Scaffold
-from fedaudit.fl.methods.scaffold_rs import ScaffoldRS
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, close, run, same
@@ -31,11 +30,11 @@ def test_alpha_below_one_is_not_scaffold(option: Any) -> None:
     assert not close(run(scaffold_rs(option=option), **WORLD), run(scaffold, **WORLD))
 
 
-@pytest.mark.parametrize("soft", [False, True])
-def test_the_first_round_is_fedrs_and_later_ones_are_not(soft: bool) -> None:
+@pytest.mark.parametrize("settings", [{}, {"soft": True}, {"least_steps": 12}])
+def test_the_first_round_is_fedrs_and_later_ones_are_not(settings: dict[str, Any]) -> None:
     for rounds, equal in ((1, True), (3, False)):
-        fedrs = FedRS.Config(**(PLAIN | {"rounds": rounds}), weighting="uniform", soft=soft)
-        assert close(run(scaffold_rs(rounds=rounds, soft=soft)), run(FedRS(fedrs))) is equal
+        fedrs = FedRS.Config(**(PLAIN | {"rounds": rounds} | settings), weighting="uniform")
+        assert close(run(scaffold_rs(rounds=rounds, **settings)), run(FedRS(fedrs))) is equal
 
 
 @pytest.mark.nightly
@@ -53,3 +52,5 @@ def test_settings_out_of_range_are_refused() -> None:
         scaffold_rs(alpha=2.0)
     with pytest.raises(UserError, match="missing_below must be >= 1, got 0"):
         scaffold_rs(missing_below=0)
+    with pytest.raises(UserError, match="freeze_missing_wd"):
+        scaffold_rs(freeze_missing_wd=True)

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.evidence.phase import phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.settings.config import Config, RecordedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.data.hf_folder import ARCHITECTURES, import_extra, open_folder, read_folder_tokenizer

@@ -15,8 +15,8 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.ledger import read
+from fedaudit.fl.methods.class_softmax import FedLC
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedlc import FedLC
 from fedaudit.fl.methods.fedprox import FedProx
 from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.model import Net, State, initialise, state_of

@@ -13,11 +13,11 @@ from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.schemas import Environment
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.case.timelines import plot_rounds
+from fedaudit.audit.evidence.account import Account, read_account
+from fedaudit.audit.evidence.files import EvidenceFolder, put_own_card
+from fedaudit.audit.evidence.phase import read_phases
 from fedaudit.audit.importing.doubts import list_doubts, qualify_finding
 from fedaudit.audit.observer.exposure import list_exposures
-from fedaudit.audit.phases.account import Account, read_account
-from fedaudit.audit.phases.evidence import EvidenceFolder, put_own_card
-from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.planning.choice import AttackChoice, choose
 from fedaudit.audit.planning.questions import gather_answers, is_traced, observe_scene, read_attackers
 from fedaudit.audit.robustness.findings import list_robustness_findings, plot_robustness

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.clock import compare_times
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import EvidenceFolder, read_result
-from fedaudit.audit.phases.plan import is_audited_run
+from fedaudit.audit.evidence.files import EvidenceFolder, read_result
+from fedaudit.audit.evidence.phase import is_audited_run
 from fedaudit.audit.planning.choice import choose, choose_anew
 from fedaudit.audit.planning.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
 from fedaudit.audit.planning.questions import ask_attacks, is_traced, observe_scene

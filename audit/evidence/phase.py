@@ -1,4 +1,4 @@
-"""The plan: which phases there are, which settings each depends on, and which of a folder are finished.
+"""Phases: which there are, which settings each depends on, and which of a folder are finished.
 
 phases.json says what each phase ran with and how long it took.
 """

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.evidence.phase import PHASES, read_phases
 from fedaudit.audit.phases.execute import execute
-from fedaudit.audit.phases.plan import PHASES, read_phases
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult

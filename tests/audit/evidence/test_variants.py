@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.evidence.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.fl.runtime.errors import UserError

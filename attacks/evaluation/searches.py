@@ -1,0 +1,114 @@
+"""Searches: tensors that move until a network that is imitated gives what was seen; side by side where that pays.
+
+On an accelerator the searches of one kind are one batch, halved where memory does not hold it: launching the
+steps of one takes longer than they run. A processor makes one after the other, since a large network is no faster
+in a batch there and last bits lead some searches elsewhere. So does an accelerator where torch cannot stack them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Measure = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Where tensors that move start, on the processor."""
+
+    start: "Sequence[Tensor]"
+
+    @property
+    @abstractmethod
+    def kind(self) -> Hashable:
+        """Searches alike in this are made with the same arithmetic on one copy of the network."""
+
+
+S = TypeVar("S", bound=Search)
+F = TypeVar("F")
+
+
+class Searching(ABC, Generic[S, F]):
+    """An attack that makes searches."""
+
+    @abstractmethod
+    def imitate(self, search: S, stackable: bool) -> Any:
+        """What runs the network, for all searches of this kind; `stackable`: under torch.func.vmap."""
+
+    @abstractmethod
+    def read(self, search: S, copy: Any) -> "Sequence[Tensor]":
+        """What the tensors that move are held against, on the device."""
+
+    @abstractmethod
+    def list_measures(self, search: S, copy: Any) -> Sequence[Measure]:
+        """Functions of what moves and of what was read, for all searches of this kind.
+
+        Each gives a loss [], alone or first of several tensors.
+        """
+
+    @abstractmethod
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "Sequence[Tensor]":
+        """What moving the variables finds by measures of them alone; `stacked`: of each search in a row."""
+
+    @abstractmethod
+    def finish(self, search: S, found: "Sequence[Tensor]") -> F:
+        """What is made of what was found, on the processor."""
+
+    def search(self, searches: Iterable[S], device: str) -> list[F]:
+        """What each came to. On a processor a search is asked for when the one before it is done."""
+        import torch
+
+        if torch.device(device).type == "cpu":
+            return self._search_each(searches, device)
+        listed, alike = [*searches], dict[Hashable, list[int]]()
+        for i, search in enumerate(listed):
+            alike.setdefault(search.kind, []).append(i)
+        found = dict[int, F]()
+        for places in alike.values():
+            found.update(zip(places, self._search_alike([listed[i] for i in places], device), strict=True))
+        return [found[i] for i in range(len(listed))]
+
+    def _search_alike(self, alike: Sequence[S], device: str) -> list[F]:
+        import torch
+
+        try:
+            return self._search_together(alike, device)
+        except torch.OutOfMemoryError:
+            if len(alike) > 1:
+                half = len(alike) // 2
+                return [f for some in (alike[:half], alike[half:]) for f in self._search_alike(some, device)]
+        except RuntimeError:
+            pass
+        return self._search_each(alike, device)
+
+    def _search_together(self, alike: Sequence[S], device: str) -> list[F]:
+        import torch
+        from torch.func import vmap
+
+        copy = self.imitate(alike[0], True)
+        variables = [torch.stack(of).to(device) for of in zip(*(s.start for s in alike), strict=True)]
+        given = [torch.stack(of) for of in zip(*(self.read(s, copy) for s in alike), strict=True)]
+        each = [vmap(measure) for measure in self.list_measures(alike[0], copy)]
+        found = [v.cpu() for v in self.descend(variables, [_bind(m, given) for m in each], True)]
+        return [self.finish(s, [v[i] for v in found]) for i, s in enumerate(alike)]
+
+    def _search_each(self, searches: Iterable[S], device: str) -> list[F]:
+        found, copies = list[F](), dict[Hashable, Any]()
+        for search in searches:
+            if search.kind not in copies:
+                copies = {search.kind: self.imitate(search, False)}  # of one kind at a time
+            copy = copies[search.kind]
+            given, variables = self.read(search, copy), [v.to(device) for v in search.start]
+            measures = [_bind(m, given) for m in self.list_measures(search, copy)]
+            found.append(self.finish(search, [v.cpu() for v in self.descend(variables, measures, False)]))
+        return found
+
+
+def _bind(measure: Measure, given: "Sequence[Tensor]") -> Measure:
+    return lambda *variables: measure(*variables, *given)
