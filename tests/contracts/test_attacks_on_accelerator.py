@@ -39,6 +39,8 @@ TOLERANCE = 0.05 if REAL else 1e-4  # of what is measured
 COVER = ("analytic", "dlg", "frozen_layers", "generator_extraction", "grnn", "imprint_recovery", "upcnn")
 # Fitted for hundreds of steps to what the device made: last digits decide where a few of its images rank
 FITTED = {"activation_decoder", "condensed_refinement", "upcnn", "vae"}
+# From random starts L-BFGS goes where the last digits lead it
+SEARCHES = {"dlg", "idlg"}
 ALONE = [pytest.param(n, marks=() if n in COVER else pytest.mark.nightly) for n in ATTACKS]
 
 
@@ -71,6 +73,7 @@ def light(name: str) -> Attack:
     cls = catalog.load("attacks", name)
     own = {f.name for f in dataclasses.fields(cls.Config)} if hasattr(cls, "Config") else set()
     quick = QUICK | ({"lr": 5e-4} if name in FITTED else {})  # rounding grows with the step
+    quick |= {"optimiser": "adam", "lr": 0.1} if name in SEARCHES else {}
     settings = {**stage(name).settings, **{k: v for k, v in quick.items() if k in own}}
     attack: Attack = cls(cls.Config(**settings)) if settings else cls()
     return attack
@@ -113,8 +116,6 @@ def test_an_attack_agrees_with_the_processor(name: str) -> None:
     assert find_differences(here, there) == {}
 
 
-# From random starts L-BFGS goes where the last digits lead it, so that on CUDA it ends elsewhere
-SEARCHES = {"dlg", "idlg"} if REAL else set()
 # Controls, shadow models and clients that adversaries play: one of them here, all at night
 PHASES = [
     ("fednova", ("inverting_gradients",)),

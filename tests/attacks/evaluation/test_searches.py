@@ -29,6 +29,10 @@ def bowl(x: Tensor) -> Tensor:
     return (SLOPES * x.square()).sum(1) + (x**4).sum(1)
 
 
+def shallow(x: Tensor) -> Tensor:
+    return bowl(x) - (0.97 * SLOPES * x.square()).sum(1)
+
+
 def follow(make: Callable[..., Any], start: Tensor, loss: Measure, rate: float, steps: int) -> Tensor:
     """[steps, k, n] where they lead."""
     x = start.clone().requires_grad_()
@@ -62,9 +66,9 @@ def test_each_row_goes_where_torchs_own_takes_it(loss: Measure, rate: float) -> 
 
 def test_a_row_whose_steps_end_early_goes_on_from_its_own_last_move() -> None:
     drawn = torch.randn(3, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn[1:] *= 3e-6  # of whose loss a move takes less than counts
-    rows = check_rows(drawn, bowl, 0.02, 6, atol=1e-13)
-    assert (rows[1:, 1:] - rows[:-1, 1:]).abs().amax(2).min() > 1e-9
+    drawn[1:] *= 1e-5  # of whose loss a move takes less than counts
+    rows = check_rows(drawn, shallow, 0.3, 3, atol=1e-12)
+    assert (rows[1, 1:] - rows[0, 1:]).abs().amax(1).min() > 1e-6
 
 
 def test_a_row_that_left_all_numbers_stays_at_its_last_sound_value() -> None:

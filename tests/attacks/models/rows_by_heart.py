@@ -1,30 +1,55 @@
 """Clinics that release a model which knows people by heart: the label of the nearest one it was taught."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedaudit.attacks.attack import Examples
+from fedaudit.audit.observer.models import BoundExtractor
 from fedaudit.fl.artifact import SERVER, Channel
 from fedaudit.fl.kinds import Kind
 from tests.attacks.summaries.clinics import Clinics, send
 
+FAR = 1e3  # whoever is further
 SHARP = 0.3  # sharper ones are so sure of a label that no column matters
 
 
-class Nearest:
+class Nearest(nn.Module):
     """Answers by the nearest person of each class; `scale` [F] is that of columns."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], scale: NDArray[np.float64]) -> None:
-        self.x, self.y, self.scale = weights["x"], weights["y"], scale
+        super().__init__()
+        for name, value in {"x": weights["x"] / scale, "y": weights["y"], "scale": scale}.items():
+            self.register_buffer(name, torch.from_numpy(value))
+        self.origin = nn.Parameter(torch.zeros(()))  # tells where the others lie
 
-    def logits(self, images: NDArray[Any]) -> NDArray[np.float64]:
-        apart = ((images[:, None] / self.scale - self.x / self.scale) ** 2).sum(axis=2)
-        near = [apart[:, self.y == label].min(axis=1, initial=1e3) for label in range(2)]
-        return -SHARP * np.stack(near, axis=1)
+    def forward(self, rows: Tensor) -> Tensor:
+        apart = (rows[:, None] / self.scale - self.x).square().sum(2)
+        near = [apart.masked_fill(self.y != label, FAR).amin(1).clamp(max=FAR) for label in range(2)]
+        return -SHARP * torch.stack(near, 1)
+
+
+@dataclass(frozen=True)
+class TaughtByHeart:
+    """As fedaudit.attacks.attack.Trainer."""
+
+    scale: NDArray[np.float64]
+    device: str = "cpu"
+
+    def __call__(
+        self, images: Examples, subsets: Any, queries: Any, *, epochs: int, seed: int, start: Any = None
+    ) -> NDArray[np.float64]:
+        models = (Nearest({"x": images.x[s], "y": images.y[s]}, self.scale) for s in subsets)
+        return np.stack([bind(m.to(self.device)).logits(queries) for m in models])
+
+
+def bind(model: Nearest) -> BoundExtractor:
+    return BoundExtractor(model)  # type: ignore[arg-type]
 
 
 class RowsByHeart(Clinics):
@@ -46,18 +71,11 @@ class RowsByHeart(Clinics):
             replace(sent, id="r00000/server.downlink/global_model", sender=SERVER, seen_by=("server", "client"))
         ]
 
-        def train(
-            images: Examples, subsets: Any, queries: Any, *, epochs: int, seed: int, start: Any = None
-        ) -> Any:
-            return np.stack(
-                [Nearest({"x": images.x[s], "y": images.y[s]}, scale).logits(queries) for s in subsets]
-            )
-
         self.knowledge = replace(
             self.knowledge,
             auxiliary=self.auxiliary,
-            architecture=lambda weights: Nearest(weights, scale),
-            trainer=train,
+            architecture=lambda weights: bind(Nearest(weights, scale)),
+            trainer=TaughtByHeart(scale),
         )
 
     def _take(self, rows: NDArray[np.int64]) -> Examples:

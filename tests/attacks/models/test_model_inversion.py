@@ -68,7 +68,7 @@ def test_of_a_federation_in_which_everybody_is_alone_in_a_class_most_are_named()
 
 
 def test_images_are_those_that_explain_every_round() -> None:
-    here = Released(models=1, each=1)
+    here = Released(models=1, each=4)
     first, taught, after = here.artifacts
     same, other = (
         replace(after, id="r00002/server.downlink/global_model", round=2, payload=p)
