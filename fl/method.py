@@ -150,7 +150,7 @@ class RoundMethod(Method):
     def open(self, federation: Federation) -> None:
         """Before the first round: check the settings, and tell server and workers of the model."""
         require_task(self.card, federation.public.task)
-        _require_rounds(self)
+        _require_rounds(self, self.selection)
         kind = getattr(self.config, "optimiser", "sgd")
         if kind != "sgd" and self.card.needs_sgd:
             raise UserError(
@@ -407,31 +407,26 @@ def select_by(method: Method, selection: Selection) -> None:
 
     Raises UserError where the method has no rounds to choose for, or chooses its clients itself.
     """
-    if not isinstance(method, RoundMethod):
-        raise _explain_no_rounds(method, selection)
-    if not method.selection.is_everybody:
+    _require_rounds(method, selection)
+    if not isinstance(method, RoundMethod) or not method.selection.is_everybody:
         raise UserError(
             f"{selection.title} chooses the clients of a round, and {method.card.title} does so itself",
             hint="leave federation.selection out, or choose a method that leaves it open, such as fedavg",
             key="federation.selection",
         )
     method.card, method.selection = choose_by(method.card, type(selection)), selection
-    _require_rounds(method)
 
 
-def _require_rounds(method: RoundMethod) -> None:
+def _require_rounds(method: Method, selection: Selection) -> None:
     """Raise UserError where clients are chosen for a method without rounds whose answers come together."""
-    if not (method.selection.is_everybody or (method.card.collects and method.card.uplink)):
-        raise _explain_no_rounds(method, method.selection)
-
-
-def _explain_no_rounds(method: Method, selection: Selection) -> UserError:
-    return UserError(
-        f"{selection.title} chooses the clients of a round, and {method.card.title} has no rounds in which "
-        "clients answer together",
-        hint="leave federation.selection out, or choose a method of rounds, such as fedavg",
-        key="federation.selection",
-    )
+    has_rounds = isinstance(method, RoundMethod) and method.card.collects and method.card.uplink
+    if not selection.is_everybody and not has_rounds:
+        raise UserError(
+            f"{selection.title} chooses the clients of a round, and {method.card.title} has no rounds in which "
+            "clients answer together",
+            hint="leave federation.selection out, or choose a method of rounds, such as fedavg",
+            key="federation.selection",
+        )
 
 
 def _train_root(method: RoundMethod, message: Message, federation: Federation) -> Payload:
