@@ -202,6 +202,10 @@ def released() -> Released:
     return world
 
 
+def _name(value: object) -> str:
+    return str(getattr(value, "__name__", value))
+
+
 # Attacks on several targets, how many of their searches are alike where memory holds three, and how far images
 # may lie apart on the pretended device: L-BFGS goes where the last digits lead it
 SEARCHING = [
@@ -217,7 +221,7 @@ SEARCHING = [
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("name", "settings", "make", "widths", "bound"), SEARCHING, ids=str)
+@pytest.mark.parametrize(("name", "settings", "make", "widths", "bound"), SEARCHING, ids=_name)
 @apart
 def test_searches_side_by_side_find_what_they_find_one_after_another(
     name: str, settings: dict[str, Any], make: Callable[[], Any], widths: list[int], bound: float
