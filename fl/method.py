@@ -9,20 +9,20 @@ delivered (a lost reply never advances a control variate).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
-from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model, read_sample_count
+from fedaudit.fl.clients.delivery import Deliveries, Delivery, find_reference, read_model, read_sample_count
+from fedaudit.fl.clients.selection import Choice, Selection, is_blind
 from fedaudit.fl.clients.time_model import Workload
-from fedaudit.fl.data.participation import is_blind
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.model import Net, State, head_names
@@ -34,7 +34,7 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.task import Task
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.rehearsal import Job
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, is_of_network
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, count_epochs, is_of_network
 from fedaudit.fl.wire.protection import Message, Payload
 
 Owned = Iterator[tuple[int, State]]  # models with their owners
@@ -56,6 +56,7 @@ class Card:
     needs_sgd: bool = False  # reads gradients off the length of SGD's steps
     folds_adapters: bool = False  # the server adds adapters to the weights below them
     needs: Literal["", "classes"] = ""  # of the task; "classes": each example is of one class
+    selection: type[Selection] = Selection  # who is chosen, where the config says nothing else
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
@@ -69,6 +70,12 @@ def send_stats(card: Card) -> Card:
     """The card of a method in a federation whose clients say what their columns are like before its rounds."""
     up, down = ((*kinds, Kind.FEATURE_STATS) for kinds in (card.uplink, card.downlink))
     return replace(card, uplink=up, downlink=down)
+
+
+def choose_by(card: Card, selection: type[Selection]) -> Card:
+    """The card of a method whose clients are those that a selection chooses."""
+    up = (*card.uplink, *(kind for kind in selection.asks if kind not in card.uplink))
+    return replace(card, selection=selection, uplink=up, timed=card.timed or selection.timed)
 
 
 def require_task(card: Card, task: Task) -> None:
@@ -118,13 +125,6 @@ class LocalConfig:
     )
 
 
-class Chosen(NamedTuple):
-    """Who trains in a round, and what the server learnt in choosing: part of its state until the round ends."""
-
-    clients: Sequence[int]
-    learnt: Tree = {}
-
-
 class RoundMethod(Method):
     """A method of rounds: its server, its clients in their workers, and the loop that calls both.
 
@@ -134,16 +134,23 @@ class RoundMethod(Method):
     parameters: tuple[str, ...]  # names of the network's
     head: tuple[str, ...]  # those of its last layer
     classes: int
+    selection: Selection
 
     @settings
     class Config(LocalConfig):
         pass
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        own = self.card.selection  # by the method's settings where these are its own too
+        self.selection = own(self.config) if issubclass(self.Config, own.Config) else own()
 
     # Server ---------------------------------------------------------------------------------------
 
     def open(self, federation: Federation) -> None:
         """Before the first round: check the settings, and tell server and workers of the model."""
         require_task(self.card, federation.public.task)
+        _require_rounds(self, self.selection)
         kind = getattr(self.config, "optimiser", "sgd")
         if kind != "sgd" and self.card.needs_sgd:
             raise UserError(
@@ -178,27 +185,12 @@ class RoundMethod(Method):
         """
         return {"model": federation.initial}
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        """Return the clients that the server would ask; availability draws among them.
-
-        Another choice than everybody earns no credit for sampling. Where clients' data decide it, who is
-        asked tells of them, and the ledger has it as released in clear; `blind_candidates = True` in the
-        same class says that they do not.
-        """
-        return range(len(federation.parts))
-
     def broadcast(self, state: Tree) -> Message:
         """Return what the server sends to every selected client."""
         return {Kind.GLOBAL_MODEL: state["model"]}
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        """Choose which of the clients that answer train; the server may ask them something first."""
-        return Chosen(answering)
-
     def send_to(self, state: Tree, client: int) -> Message:
-        """Return what the server sends to one client besides, after select(); usually nothing."""
+        """Return what the server sends to one client besides, once it chose who trains; usually nothing."""
         return {}
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
@@ -216,10 +208,6 @@ class RoundMethod(Method):
         They are states of the federation's model, or of what `prepare` returns.
         """
         return iter(())
-
-    def is_choosing(self, *hooks: str) -> bool:
-        """Whether one of these hooks is not ServerSide's: who takes part is then another draw."""
-        return _overrides(self, hooks)
 
     # Client ---------------------------------------------------------------------------------------
 
@@ -244,10 +232,6 @@ class RoundMethod(Method):
     def compute_constants(self, client: Client) -> Constants:
         """Return tensors that the loss needs for this client, of the same shapes for every client."""
         return {}
-
-    def count_epochs(self, examples: int) -> int:
-        """Return how many passes a client makes over its `examples` in a round."""
-        return int(self.config.local_epochs)
 
     def is_trainable(self, name: str) -> bool:
         """Whether clients train this parameter."""
@@ -279,13 +263,9 @@ class RoundMethod(Method):
             message=message, examples=n, stats={"train_loss": trained.loss, "steps": float(trained.steps)}
         )
 
-    def get_reference(self, received: Message, sent: Message) -> Message:
-        """Return what a client's update is relative to, for protections; the server knows it too."""
-        return received
-
     def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
         """Return the seconds of the profile that a client's training took for each example, in a round."""
-        return self.count_epochs(examples) * workload.profile[0]
+        return count_epochs(self.config, examples) * workload.profile[0]
 
     # The loop -------------------------------------------------------------------------------------
 
@@ -305,7 +285,7 @@ class RoundMethod(Method):
 
     def _start(self, federation: Federation) -> Tree:
         state = self.start(federation)
-        of_their_own = self.is_choosing("broadcast", "get_model")
+        of_their_own = _overrides(self, ("broadcast", "get_model"))
         if not isinstance(state, Mapping) or not ("model" in state or of_their_own):
             what = "a state without a model" if isinstance(state, Mapping) else "no state"
             raise UserError(
@@ -313,22 +293,22 @@ class RoundMethod(Method):
                 hint="end it with return super().start(federation) | {...}",
                 key="method.name",
             )
-        return state
+        kept = self.selection.start(Choice(self, federation, state, 0))
+        return {**state, "selection": kept} if kept else state
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""
-        candidates = self.choose_candidates(state, t, federation)
-        selected, answering = federation.participate(
-            t, candidates, self.is_choosing("choose_candidates", "select")
-        )
-        if self.is_choosing("choose_candidates") and not is_blind(type(self)):
+        choice = Choice(self, federation, state, t, memory=memory)
+        candidates = self.selection.choose_candidates(choice)
+        selected, answering = federation.participate(t, candidates, not self.selection.is_everybody)
+        if not is_blind(self.selection):
             federation.wire.accounts.enter_selection(t)
         tally = Tally(selected=len(selected))
         tally.waited, notes = federation.attendance.ask_all(t, answering)
         tally.notes |= notes
         message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
-        chosen, learnt = self.select(state, answering, t, message, federation)
+        chosen, learnt = self.selection.select(replace(choice, message=message), answering)
         answering, during = tuple(chosen), state | learnt
         personal = {k: m for k in selected if (m := self.send_to(during, k))}
         for k, extra in personal.items():
@@ -344,7 +324,7 @@ class RoundMethod(Method):
         tampering = federation.tampering(averages, during, message, reader, job)
 
         def base(k: int, sent: Message) -> Message:
-            return reader.get_reference(message | personal.get(k, {}), sent)
+            return find_reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", map(job, answering))
@@ -352,12 +332,14 @@ class RoundMethod(Method):
                 if not federation.attendance.is_heard(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
                     continue
-                received = federation.wire.uplink(t, reply.message, k, base(k, reply.message))
+                own = memory.get(k, {}) if reply.memory is None else reply.memory
+                kept = dict(memory.get(k, {}).get("protections", {}))
+                received = federation.wire.uplink(t, reply.message, k, base(k, reply.message), memory=kept)
                 if received is None:
                     tally.rejected += 1
                     continue
-                if reply.memory is not None:
-                    memory[k] = reply.memory
+                if own or kept:
+                    memory[k] = own | {"protections": kept} if kept else own
                 tally.heard.add(k)
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
@@ -379,8 +361,9 @@ class RoundMethod(Method):
             heard, clients = tally.delivered, len(federation.parts)
             mean = federation.wire.average(t, state["model"], new["model"], heard, clients)
             new = new | {"model": mean}
+        kept = self.selection.remember(replace(choice, state=during), candidates, tally.heard)
         federation.tally = tally
-        return new
+        return {**new, "selection": kept} if kept else new
 
 
 def finish(method: RoundMethod, client: Client, trained: Trained) -> Reply:
@@ -409,11 +392,11 @@ def is_only_averaging(method: RoundMethod) -> bool:
 
     Only then can a central protection noise that mean once, at the server, for all clients.
     """
-    server = ("start", "choose_candidates", "broadcast", "select", "send_to", "combine", "get_model")
-    hooks = ("run", "round", "get_reference", *server)
+    hooks = ("run", "round", "start", "broadcast", "send_to", "combine", "get_model")
     sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
     known = {Kind.GLOBAL_MODEL, *TRAINED, Kind.NUM_EXAMPLES}
-    return not _overrides(method, hooks) and sent <= known and method.config.weighting == "uniform"
+    plain = method.selection.is_everybody and not _overrides(method, hooks)
+    return plain and sent <= known and method.config.weighting == "uniform"
 
 
 def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
@@ -421,12 +404,39 @@ def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
     return any(h in vars(method) or getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
 
 
+def select_by(method: Method, selection: Selection) -> None:
+    """Have the rounds of a method be of the clients that a selection chooses.
+
+    Raises UserError where the method has no rounds to choose for, or chooses its clients itself.
+    """
+    _require_rounds(method, selection)
+    if not isinstance(method, RoundMethod) or not method.selection.is_everybody:
+        raise UserError(
+            f"{selection.title} chooses the clients of a round, and {method.card.title} does so itself",
+            hint="leave federation.selection out, or choose a method that leaves it open, such as fedavg",
+            key="federation.selection",
+        )
+    method.card, method.selection = choose_by(method.card, type(selection)), selection
+
+
+def _require_rounds(method: Method, selection: Selection) -> None:
+    """Raise UserError where clients are chosen for a method without rounds whose answers come together."""
+    has_rounds = isinstance(method, RoundMethod) and method.card.collects and method.card.uplink
+    if not selection.is_everybody and not has_rounds:
+        raise UserError(
+            f"{selection.title} chooses the clients of a round, and {method.card.title} has no rounds in which "
+            "clients answer together",
+            hint="leave federation.selection out, or choose a method of rounds, such as fedavg",
+            key="federation.selection",
+        )
+
+
 def _train_root(method: RoundMethod, message: Message, federation: Federation) -> Payload:
     """What the server's own examples make of the model, as a change; nothing where no rule wants it."""
     if not federation.aggregator.needs_root:
         return {}
     [reply] = federation.workers.map("train_on_root", [None])
-    base = method.get_reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
+    base = find_reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
     model = read_model(reply.message)
     if not model or not base:
         raise UserError(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.settings.federation import AdapterSettings
+from fedaudit.fl.clients.selection import Selection
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Availability, Drawn
@@ -67,8 +68,15 @@ class Participation:
 
     artifacts: Path | None
     availability: Availability | None = None  # the code that draws who takes part; None: not ours
+    selection: Selection = field(default_factory=Selection)  # whom the method chooses, as far as it is known
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()
     empty_round: Literal["redraw", "skip"] = "redraw"  # what is done when nobody answers
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """How clients come to take part, as far as it is known: who answers, and who is chosen."""
+        drawn = self.availability.describe() if self.availability else ""
+        return tuple(text for text in (drawn, self.selection.describe()) if text)
 
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:

@@ -20,12 +20,13 @@ from fedaudit.audit.case.simulated_network import SimulatedNetwork
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.clients.selection import Selection
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
-from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training, send_stats
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training, select_by, send_stats
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import share_result
@@ -65,7 +66,7 @@ class SimulatedCase:
 
     @property
     def about(self) -> About:
-        words = (self._partition.describe(), self._availability.describe())
+        words = (self._partition.describe(), *self.participation.sentences)
         return About(
             dataset=self.dataset.title,
             clients=words,
@@ -164,6 +165,9 @@ class SimulatedCase:
         found: RoundMethod = build_plugin("methods", self.config.method, "method")
         if getattr(self.dataset.config, "scaled_by", "public") == "clients":
             found.card = send_stats(found.card)
+        if self.config.federation.selection is not None:
+            spec = self.config.federation.selection
+            select_by(found, build_plugin("selections", spec, "federation.selection"))
         return found
 
     @property
@@ -225,7 +229,14 @@ class SimulatedCase:
 
     @cached_property
     def participation(self) -> Participation:
-        return Participation(self.artifacts, self._availability, self._describe_drawing, self._empty_round)
+        return Participation(
+            self.artifacts, self._availability, self._selection, self._describe_drawing, self._empty_round
+        )
+
+    @property
+    def _selection(self) -> Selection:
+        """Whom the method chooses; everybody where it has no rounds."""
+        return self.method.selection if isinstance(self.method, RoundMethod) else Selection()
 
     @cached_property
     def _availability(self) -> Availability:
@@ -235,7 +246,7 @@ class SimulatedCase:
         return found
 
     def _describe_drawing(self, client: int | None) -> Drawn:
-        if self.method.is_choosing("choose_candidates", "select"):
+        if not self._selection.is_everybody:
             return UNKNOWN
         clients = self.config.federation.clients
         return describe_drawing(self._availability, clients, self._empty_round, client, self._without)

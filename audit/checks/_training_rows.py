@@ -15,7 +15,7 @@ from torch import nn
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.training.local import count_epochs
 
 
 class ReplayedClient(NamedTuple):
@@ -33,9 +33,10 @@ def count_training_rows(lab: Lab | None, recorded: Sequence[Artifact], sent: Art
     before = find_received_message(recorded, sent)
     if lab is None or Kind.GLOBAL_MODEL not in before or sent.sender.index is None or lab.private is not None:
         return None
-    if type(lab.method).count_epochs is not RoundMethod.count_epochs:
-        return None  # as many passes as it likes
-    method = type(lab.method)(replace(lab.method.config, local_epochs=1))
+    once = replace(lab.method.config, local_epochs=1)
+    if count_epochs(once, 1) > 1:
+        return None  # it makes as many passes as its steps need
+    method = type(lab.method)(once)
     lab, rows = replace(lab, method=method), [0]
     first = next((m for m in lab.net.modules() if [*m.parameters(recurse=False)]), None)
     if first is None:

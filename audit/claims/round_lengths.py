@@ -22,8 +22,8 @@ from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel, Workload
 from fedaudit.fl.devices.freezefl import FemnistCNN
 from fedaudit.fl.families.freezing import decide
 from fedaudit.fl.families.widths import tiers
-from fedaudit.fl.methods.rbcs_f import choose
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.selections.rbcs_f import choose
 
 CLIENTS, CHOSEN, ROUNDS, BETA, DEADLINE, WEIGHT = 3550, 108, 80, 4.0, 1.0, 0.4
 LEFT = tuple(4 * n for n in (4_377_534, 4_376_702, 4_325_438, 1_113_150, 63_550))  # bytes of what is not frozen

@@ -38,7 +38,7 @@ def spending(path: Path, data: Sequence[str] | None = None, *, trust: bool = Fal
 
     releases, config = read(run.ledger), load_config(path, data, trust_plugins=trust)
     case = open_case(run, config)
-    population = describe_population(case.clients, case.examples, case.data, case.participation.availability)
+    population = describe_population(case.clients, case.examples, case.data, case.participation)
     verified = DECLARED  # where nothing says what crossed the wire
     if (run.artifacts / MANIFEST).is_file():
         verified = verify(case, releases, manifest(run.artifacts))

@@ -74,7 +74,7 @@ class Forecast:
                 case.examples,
                 case.streams,
                 rounds=case.training.rounds,
-                is_choosing=case.method.is_choosing("choose_candidates", "select"),
+                is_choosing=not case.participation.selection.is_everybody,
             )
             drawn = case.participation.availability
             assert drawn is not None

@@ -20,6 +20,7 @@ class PluginKind(StrEnum):
     TASKS = "tasks"
     PARTITIONS = "partitions"
     AVAILABILITY = "availability"
+    SELECTIONS = "selections"
     MODELS = "models"
     DEVICES = "devices"
     ADVERSARIES = "adversaries"

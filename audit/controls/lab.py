@@ -27,6 +27,7 @@ from fedaudit.audit.case.case import NO_ROWS, Case
 from fedaudit.audit.controls.on_disk import spill
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.clients.delivery import find_reference
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution import batched
@@ -230,7 +231,7 @@ class Lab:
         wire = Wire(method.card, self.holdings.streams, anew(self.protections))
         if channel == Channel.RELAY:
             return wire.relay(round, message, client, client, settled=settled)
-        arrived = wire.uplink(round, message, client, method.get_reference(received, message), settled)
+        arrived = wire.uplink(round, message, client, find_reference(received, message), settled)
         return (
             self._read_in_sum(round, client, arrived)
             if arrived is not None and wire.chain.hides_single_uploads

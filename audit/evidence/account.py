@@ -8,7 +8,7 @@ from fedaudit.audit.accounting.lint import RunRecord, check
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases, over_rounds
 from fedaudit.audit.accounting.status import combine_status, list_results, withhold_numbers
 from fedaudit.audit.accounting.verify import Issue, Verified
-from fedaudit.audit.case.case import ObservedFederation, Split, counts
+from fedaudit.audit.case.case import ObservedFederation, Participation, Split, counts
 from fedaudit.audit.case.holders import find_overlaps, find_persons, holders
 from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.evidence.files import EvidenceFolder
@@ -20,7 +20,6 @@ from fedaudit.audit.noise_audit.findings import (
     list_refuted_bounds,
 )
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
@@ -57,11 +56,11 @@ def read_verified(file: VerifiedFile, examples: Split, data: Data) -> Verified:
 
 
 def describe_population(
-    clients: int, examples: Split, data: Data, availability: Availability | None
+    clients: int, examples: Split, data: Data, participation: Participation
 ) -> dict[str, str]:
     """Of whom a bound of each unit speaks, and how they come to take part."""
     held = int(counts(clients, examples, data).sum())
-    drawn = f" ({availability.describe()})" if availability else ""
+    drawn = f" ({'; '.join(participation.sentences)})" if participation.sentences else ""
     records = plural(held, "record") if held else "the records"
     people = plural(clients, "client")
     found = {"client": f"{people}{drawn}", "record": f"{records} of {people}{drawn}"}
@@ -113,7 +112,7 @@ def read_account(
     """That of a run with these rounds, in which so many answers were `delivered` in each."""
     clients, examples, data = federation.clients, federation.examples, federation.data
     verified = read_verified(evidence.ledger, examples, data)
-    population = describe_population(clients, examples, data, federation.participation.availability)
+    population = describe_population(clients, examples, data, federation.participation)
     # whatever leaves a simulated client is in the ledger: where nothing left, nothing is to be bounded
     is_silent = federation.simulated and not releases
     bounds = [] if is_silent else read_bounds(evidence, verified, population)

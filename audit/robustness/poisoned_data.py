@@ -146,12 +146,13 @@ def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
 
 def is_plain(method: RoundMethod) -> bool:
     """Whether clients take steps of SGD on the loss of their batches, and the server the mean of their models."""
-    beside = ("Config", "open", "is_choosing", "estimate_cost", "get_client_models")
+    beside = ("Config", "open", "estimate_cost", "get_client_models")
     hooks = [h for h in vars(RoundMethod) if not h.startswith("_") and h not in beside]
     changed = [h for h in hooks if getattr(type(method), h) is not getattr(RoundMethod, h)]
     config = method.config
     is_sgd = getattr(config, "optimiser", "sgd") == "sgd"
-    return is_sgd and not changed and not (config.momentum or config.weight_decay or config.grad_clip)
+    is_changed = bool(changed) or not method.selection.is_everybody
+    return is_sgd and not is_changed and not (config.momentum or config.weight_decay or config.grad_clip)
 
 
 def find_largest_rate(training: LocalConfig) -> float:

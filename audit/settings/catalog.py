@@ -50,6 +50,7 @@ SHELVES = {
     "tasks": Shelf(("fedaudit.fl.tasks",), "fedaudit.fl.runtime.task:Task"),
     "partitions": Shelf(("fedaudit.fl.partitions",), "fedaudit.fl.data.partition:Partition"),
     "availability": Shelf(("fedaudit.fl.availability",), "fedaudit.fl.data.participation:Availability"),
+    "selections": Shelf(("fedaudit.fl.selections",), "fedaudit.fl.clients.selection:Selection"),
     "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module", takes_functions=True),
     "devices": Shelf(("fedaudit.fl.devices",), "fedaudit.fl.clients.time_model:Devices"),
     "adversaries": Shelf(("fedaudit.attacks.poisoning",), "fedaudit.fl.threats.adversary:Adversary"),

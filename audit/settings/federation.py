@@ -55,6 +55,11 @@ class FederationSettings(Group):
     availability: PluginSpec = Field(
         default=PluginSpec(name="bernoulli"), description="who is selected and answers in a round"
     )
+    selection: PluginSpec | None = Field(
+        default=None,
+        description="whom the server chooses for a round, among all and among those who answer; null: whom the "
+        "method chooses, with most everybody",
+    )
     model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
     adapters: AdapterSettings | None = Field(
         default=None, description="adapters on the model, whose own weights are frozen; null: all is trained"
@@ -91,11 +96,14 @@ class FederationSettings(Group):
         yield NamedPlugin("datasets", "federation.dataset", self.dataset)
         yield NamedPlugin("partitions", "federation.partition", self.partition)
         yield NamedPlugin("availability", "federation.availability", self.availability)
+        if self.selection is not None:
+            yield NamedPlugin("selections", "federation.selection", self.selection)
         yield NamedPlugin("models", "federation.model", self.model)
         if isinstance(self.time_model, PluginSpec):
             yield NamedPlugin("devices", "federation.time_model", self.time_model)
 
     @model_serializer(mode="wrap")
     def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys of adapters and bases where there are none."""
-        return {k: v for k, v in plain(self).items() if v is not None or k not in ("adapters", "base")}
+        """Without the keys of selections, adapters and bases where there are none."""
+        unused = ("selection", "adapters", "base")
+        return {k: v for k, v in plain(self).items() if v is not None or k not in unused}

@@ -22,6 +22,7 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "dataset": "datasets",
     "partition": "partitions",
     "availability": "availability",
+    "selection": "selections",
     "model": "models",
     "time_model": "devices",
     "method": "methods",

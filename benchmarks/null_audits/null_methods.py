@@ -30,8 +30,8 @@ from fedaudit.fl.methods.feddc_condense import FedDCCondense
 from fedaudit.fl.methods.fedmix import FedMix
 from fedaudit.fl.methods.gandalf import Gandalf
 from fedaudit.fl.methods.ifca import IFCA
-from fedaudit.fl.methods.power_of_choice import PowerOfChoice
 from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.methods.selected import PowerOfChoice
 from fedaudit.fl.methods.seol_kim import SeolKim
 
 LEAST, MOST = 20, 90  # examples of a client drawn anew

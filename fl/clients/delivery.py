@@ -23,6 +23,23 @@ def read_sample_count(message: Message, unsent: int) -> int:
     return unsent if number is None else int(number["count"])
 
 
+def find_reference(received: Message, sent: Message) -> Message:
+    """What a client's update is relative to, for protections; its server knows it too.
+
+    It is what the client received: of several models in one payload the one that it says it chose.
+    """
+    models = received.get(Kind.GLOBAL_MODEL, {})
+    if Kind.CLUSTER_ID not in sent or not take_model(models, 0):
+        return received
+    return {Kind.GLOBAL_MODEL: take_model(models, int(sent[Kind.CLUSTER_ID]["cluster"]))}
+
+
+def take_model(models: Payload, j: int) -> State:
+    """The j-th of several models in one payload, whose names begin with its number."""
+    start = f"{j}/"
+    return {k.removeprefix(start): v for k, v in models.items() if k.startswith(start)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
     """A reply as the server received it, after the wire."""

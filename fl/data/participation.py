@@ -64,12 +64,6 @@ class Availability(Plugin):
         return UNKNOWN
 
 
-def is_blind(method: type) -> bool:
-    """Whether the class that writes choose_candidates() says there that no client's data decide them."""
-    writer = next(c for c in method.__mro__ if "choose_candidates" in vars(c))
-    return bool(vars(writer).get("blind_candidates", False))
-
-
 def describe_drawing(
     availability: Availability, clients: int, empty_round: str, client: int | None, without_data: int = 0
 ) -> Drawn:

@@ -28,7 +28,7 @@ from fedaudit.fl.execution.stack import Stack, Trains
 from fedaudit.fl.method import finish, is_stackable
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
-from fedaudit.fl.training.local import Trained, crop_flip
+from fedaudit.fl.training.local import Trained, count_epochs, crop_flip
 from fedaudit.fl.training.private import train as train_privately
 
 WIDTH = 32  # clients of a stack, at most
@@ -146,14 +146,14 @@ def _train_stack(site: Trains, clients: list[Client], consts: list[Any], rate: f
 
 
 def _train(site: Trains, clients: list[Client], const: Any) -> list[Trained]:
-    method, config = site.method, site.method.config
+    config = site.method.config
     stack = Stack(site, clients, const)
     record = CudaRecorder() if torch.device(site.device).type == "cuda" else None
     step = Step(stack.advance, site.device, record)
     joins = has_batch_statistics(site.net)
     queues = [
         _BatchQueue(
-            c, method.count_epochs(len(c.y)), split_into_batches(len(c.y), config.batch_size, joins=joins)
+            c, count_epochs(config, len(c.y)), split_into_batches(len(c.y), config.batch_size, joins=joins)
         )
         for c in clients
     ]

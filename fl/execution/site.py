@@ -4,12 +4,14 @@ Each worker has one site; fl/runtime/workers.py calls its methods by name.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import find_reference
 from fedaudit.fl.clients.time_model import clock
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site_evaluation import SiteEvaluation
@@ -149,13 +151,13 @@ class Site(SiteEvaluation):
         return self.compromise.answer(server, reply) if Kind.SMASHED_GRADIENT in reply.message else reply
 
     def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
-        """One client's work by another function of the method: (name, job)."""
+        """One client's work by another function of the method or of what it has, "selection.ask": (name, job)."""
         name, job = named
         client = self.client(job)
-        reply: Reply = getattr(self.method, name)(client)
+        reply: Reply = attrgetter(name)(self.method)(client)
         if client.index not in self.compromise.clients:
             return reply
-        return self.compromise.leave(client, reply, self.method.get_reference(client.message, reply.message))
+        return self.compromise.leave(client, reply, find_reference(client.message, reply.message))
 
     def imagine(self, job: tuple[tuple[int, Tree, Message], State]) -> tuple[Message, Message]:
         """What a client would send had the round begun with another model, and what that is a change from."""
@@ -164,7 +166,7 @@ class Site(SiteEvaluation):
         self.message = begun | self._move_here({Kind.GLOBAL_MODEL: model})
         try:
             sent = self.work(("train", own)).message
-            received = self.method.get_reference(self.message | self._move_here(own[2]), sent)
+            received = find_reference(self.message | self._move_here(own[2]), sent)
         finally:
             self.message = begun
         return sent, {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}

@@ -28,7 +28,6 @@ from pydantic import Field
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries, Delivery
-from fedaudit.fl.data.participation import is_blind
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
@@ -210,11 +209,9 @@ class Asynchronous(RoundMethod):
     def _start_clock(self, t: int, state: Tree, federation: Federation) -> Clock:
         """The clock at the start of a round, with whoever is idle and available waiting."""
         flight, places, order = state["flight"], self.config.concurrency, []
-        idle = [k for k in self.choose_candidates(state, t, federation) if str(k) not in flight]
+        idle = [k for k in range(len(federation.parts)) if str(k) not in flight]
         if idle and len(flight) < places:
             answering = federation.participate(t, idle, choice=True).answering
-            if self.is_choosing("choose_candidates") and not is_blind(type(self)):
-                federation.wire.accounts.enter_selection(t)
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(
             state["clock"],

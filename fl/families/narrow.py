@@ -26,7 +26,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Trained
+from fedaudit.fl.training.local import Trained, count_epochs
 from fedaudit.fl.wire.protection import Message
 
 
@@ -80,7 +80,7 @@ class Narrow(RoundMethod):
         return min(range(len(self.config.widths)), key=lambda i: abs(self.config.widths[i] - width))
 
     def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
-        return self.count_epochs(examples) * workload.at_width(float(sent[Kind.WIDTH]["width"]))
+        return count_epochs(self.config, examples) * workload.at_width(float(sent[Kind.WIDTH]["width"]))
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply, width = super().finish(client, trained), client.message[Kind.WIDTH]

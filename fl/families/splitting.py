@@ -49,7 +49,7 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.adversary import KEPT, Adversary
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks, bind, snapshot
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks, bind, count_epochs, snapshot
 from fedaudit.fl.wire.protection import Message, Payload
 
 BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
@@ -187,7 +187,7 @@ class SplittingWork(RoundMethod):
             return Reply(message=message, examples=len(client.y), memory=visit, stats=stats)
         if Kind.SMASHED_GRADIENT in client.message:
             self._descend(client, visit)
-        if not draw_batch(client, visit, self.config, self.count_epochs(len(client.y))):
+        if not draw_batch(client, visit, self.config, count_epochs(self.config, len(client.y))):
             return self._end(client, visit)
         with torch.no_grad(), _keeping_statistics(client.net):  # they move when the gradient arrives
             z = self.cut(client.net).body.module(visit["x"].to(client.x.device))
@@ -392,7 +392,7 @@ class Splitting(SplittingWork):
             federation.wire.observe(t, k, tally.times[k], down, up)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        selected, answering = federation.participate(t, self.choose_candidates(state, t, federation))
+        selected, answering = federation.participate(t, range(len(federation.parts)))
         federation.tally = tally = Tally(selected=len(selected))
         tally.waited, notes = federation.attendance.ask_all(t, answering)
         tally.notes |= notes

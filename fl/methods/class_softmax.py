@@ -86,11 +86,6 @@ class FedRS(FedAvg):
             default=False, description="whether head rows of missing classes are spared the weight decay"
         )
 
-    def count_epochs(self, examples: int) -> int:
-        steps = max(1, -(-examples // self.config.batch_size))  # of one pass
-        needed: int = -(-self.config.least_steps // steps)
-        return max(super().count_epochs(examples), needed)
-
     def compute_constants(self, client: Client) -> Constants:
         c, counts = self.config, client.counts
         missing = counts < c.missing_below

@@ -23,7 +23,7 @@ makes them fewer bytes. No utility falls below `utility_floor`, so that everybod
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.selection import Choice, Selection
 from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.families.freezing import (
     decide,
@@ -54,8 +55,23 @@ from fedaudit.fl.training.local import Params, PartTraining
 from fedaudit.fl.wire.protection import Message
 
 
+class ByUtility(Selection):
+    """Clients are drawn in proportion to how much they helped, by the state and the settings of FreezeFL."""
+
+    title = "FreezeFL's selection"
+
+    def describe(self) -> str:
+        return "the server draws the clients that it asks in proportion to how much they helped before"
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        rng = choice.federation.streams.numpy("selection", choice.round)
+        count = choice.method.config.clients_per_round
+        return draw_without_replacement(choice.state["utilities"].numpy(), count, rng)
+
+
 class FreezeFL(RoundMethod):
     card = Card(
+        selection=ByUtility,
         title="FreezeFL",
         source="FreezeFL, Alg. 1",
         text="FedAvg in which slow clients stop training the first layers after one pass, to answer in time, "
@@ -103,6 +119,11 @@ class FreezeFL(RoundMethod):
             description="what takes time: E epochs with frozen layers (public code), the first with all of "
             "them (Algorithm 1), or one more (what the public code runs)",
         )
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        if not self.config.selection:
+            self.selection = Selection()
 
     # Client ---------------------------------------------------------------------------------
 
@@ -173,9 +194,6 @@ class FreezeFL(RoundMethod):
 
     # Server ---------------------------------------------------------------------------------
 
-    def is_choosing(self, *hooks: str) -> bool:
-        return self.config.selection and super().is_choosing(*hooks)
-
     def open(self, federation: Federation) -> None:
         super().open(federation)
         [self.blocks] = federation.workers.map("inspect", [layers])
@@ -192,12 +210,6 @@ class FreezeFL(RoundMethod):
     def broadcast(self, state: Tree) -> Message:
         deadline = torch.tensor(state["deadline"], dtype=torch.float64)
         return {Kind.GLOBAL_MODEL: state["model"], Kind.SOFT_DEADLINE: {"deadline": deadline}}
-
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        if not self.config.selection:
-            return super().choose_candidates(state, round, federation)
-        rng = federation.streams.numpy("selection", round)
-        return draw_without_replacement(state["utilities"].numpy(), self.config.clients_per_round, rng)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]

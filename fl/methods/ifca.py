@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 
 from fedaudit.fl.clients.client import Client, Reply, evaluate
-from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.delivery import Deliveries, take_model
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, Owned
@@ -34,7 +34,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
-from fedaudit.fl.wire.protection import Message, Payload
+from fedaudit.fl.wire.protection import Message
 
 
 class IFCA(FedAvg):
@@ -70,10 +70,6 @@ class IFCA(FedAvg):
         models = state["models"]
         return {Kind.GLOBAL_MODEL: {f"{j}/{k}": v for j in models for k, v in models[j].items()}}
 
-    def get_reference(self, received: Message, sent: Message) -> Message:
-        chosen = int(sent[Kind.CLUSTER_ID]["cluster"])
-        return {Kind.GLOBAL_MODEL: model_of(received[Kind.GLOBAL_MODEL], chosen)}
-
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         means = [deliveries.average(str(j)) for j in range(self.config.clusters)]
         everybody = deliveries.average("extractor")
@@ -106,7 +102,7 @@ class IFCA(FedAvg):
 
     def receive(self, client: Client) -> Client:
         """Choose one of the models that arrived."""
-        models = [model_of(client.start, j) for j in range(self.config.clusters)]
+        models = [take_model(client.start, j) for j in range(self.config.clusters)]
         answers = (evaluate(client.net, "forward", model, client.x).double() for model in models)
         losses = [client.net.task.loss(answer, client.y) for answer in answers]
         chosen = torch.stack(losses).argmin().cpu()
@@ -117,12 +113,6 @@ class IFCA(FedAvg):
         reply, chosen = super().finish(client, trained), client.message[Kind.CLUSTER_ID]
         message = reply.message | {Kind.CLUSTER_ID: chosen}
         return replace(reply, message=message, memory={"cluster": int(chosen["cluster"])})
-
-
-def model_of(models: Payload, j: int) -> State:
-    """The j-th of several models in one payload, whose names begin with its number."""
-    start = f"{j}/"
-    return {k.removeprefix(start): v for k, v in models.items() if k.startswith(start)}
 
 
 def shuffle_entries(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

@@ -146,7 +146,7 @@ class FedPer(FedAvg):
         return state | {"model": state["model"] | mean, "heard": heard}
 
     def get_own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
-        return ((k, state["model"] | m["private"]) for k, m in sorted(memory.items()))
+        return ((k, state["model"] | m["private"]) for k, m in sorted(memory.items()) if "private" in m)
 
     # Client ------------------------------------------------------------------------------
 

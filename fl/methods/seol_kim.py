@@ -35,10 +35,11 @@ from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.families.balanced_selection import Counts, allocate, oversample_counts
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, Chosen, LocalConfig, RoundMethod
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, PositiveShare
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -46,8 +47,48 @@ from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.wire.protection import Message
 
 
+class ByClasses(Selection):
+    """Clients whose examples are together as many of each class; its settings are those of SeolKim."""
+
+    title = "Seol & Kim's selection"
+    is_blind = True  # a random pool, whoever they are
+
+    def describe(self) -> str:
+        return "of those that answer, the server takes clients that together hold all classes equally"
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        config, everyone = choice.method.config, super().choose_candidates(choice)
+        if not config.client_selection or config.pool_fraction == 1:
+            return everyone
+        rng = choice.federation.streams.numpy("seol_kim_pool", choice.round)
+        size = max(1, int(config.pool_fraction * len(everyone)))
+        return sorted(rng.choice(len(everyone), size, replace=False).tolist())
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        """`learnt` holds what each client is given, all that is trained on, and the share of duplicates in it."""
+        config = choice.method.config
+        if not choice.method.asks:
+            return Chosen(answering, {"given": {}, "all": 0, "rate": 0.0})
+        heard = choice.ask("report_volume", answering)
+        volumes: dict[int, Counts] = {
+            k: m[Kind.CLASS_VOLUME]["counts"].numpy().astype(np.int64) for k, m in heard.items()
+        }
+        sizes = {k: int(m[Kind.NUM_EXAMPLES]["count"]) for k, m in heard.items()}
+        chosen, given = tuple(volumes), {}
+        if config.client_selection:
+            rng = choice.federation.streams.numpy("seol_kim", choice.round)
+            printed = config.allocation == "printed"
+            given = allocate(volumes, config.chosen, config.theta_kld, rng, printed=printed)
+            chosen = tuple(given)
+        everything, owned = sum(int(volumes[k].sum()) for k in chosen), sum(sizes[k] for k in chosen)
+        given = {k: s for k, s in given.items() if s.sum() > 0}
+        learnt = {"given": given, "all": everything, "rate": (everything - owned) / max(1, owned)}
+        return Chosen(sorted(given if config.client_selection else chosen), learnt)
+
+
 class SeolKim(RoundMethod):
     card = Card(
+        selection=ByClasses,
         title="Seol & Kim",
         needs="classes",
         source="Seol and Kim, Alg. 1 to 3",
@@ -125,16 +166,6 @@ class SeolKim(RoundMethod):
         decay = torch.tensor(self.config.decay_start, dtype=torch.float64)
         return super().start(federation) | {"decay": decay}
 
-    blind_candidates = True  # a random pool, whoever they are
-
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        everyone = super().choose_candidates(state, round, federation)
-        if not self.config.client_selection or self.config.pool_fraction == 1:
-            return everyone
-        rng = federation.streams.numpy("seol_kim_pool", round)
-        size = max(1, int(self.config.pool_fraction * len(everyone)))
-        return sorted(rng.choice(len(everyone), size, replace=False).tolist())
-
     def broadcast(self, state: Tree) -> Message:
         message: Message = {}
         if not self.config.client_selection:
@@ -142,37 +173,6 @@ class SeolKim(RoundMethod):
         if self.asks:
             message[Kind.OVERSAMPLE_DECAY] = {"decay": state["decay"]}
         return message
-
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        """`learnt` holds what each client is given, all that is trained on, and the share of duplicates in it."""
-        if not self.asks:
-            return Chosen(answering, {"given": {}, "all": 0, "rate": 0.0})
-        volumes: dict[int, Counts] = {}
-        sizes: dict[int, int] = {}
-        jobs = [("report_volume", (k, Tree(), Message())) for k in answering]
-        replies = federation.workers.map("work", jobs)
-        for k, reply in zip(answering, replies, strict=True):
-            heard = federation.wire.uplink(round, reply.message, k, message)
-            if heard is not None:
-                volumes[k] = heard[Kind.CLASS_VOLUME]["counts"].numpy().astype(np.int64)
-                sizes[k] = int(heard[Kind.NUM_EXAMPLES]["count"])
-        chosen, given = tuple(volumes), {}
-        if self.config.client_selection:
-            rng = federation.streams.numpy("seol_kim", round)
-            given = allocate(
-                volumes,
-                self.config.chosen,
-                self.config.theta_kld,
-                rng,
-                printed=self.config.allocation == "printed",
-            )
-            chosen = tuple(given)
-        everything, owned = sum(int(volumes[k].sum()) for k in chosen), sum(sizes[k] for k in chosen)
-        given = {k: s for k, s in given.items() if s.sum() > 0}
-        learnt = {"given": given, "all": everything, "rate": (everything - owned) / max(1, owned)}
-        return Chosen(sorted(given if self.config.client_selection else chosen), learnt)
 
     def send_to(self, state: Tree, client: int) -> Message:
         if client not in state["given"]:

@@ -25,7 +25,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.recording.coded import Coded, largest, size_of
+from fedaudit.fl.recording.coded import Coded, keep_largest, size_of
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -69,25 +69,23 @@ class STC(RoundMethod):
         return {Kind.GLOBAL_MODEL: Coded(state["model"], min(whole, missed))}
 
     def finish(self, client: Client, trained: Trained) -> Reply:
-        reply, kept = super().finish(client, trained), client.memory.get("residual", {})
+        reply, c = super().finish(client, trained), self.config
         moved = {k: v - client.start[k].cpu() for k, v in trained.state.items() if v.is_floating_point()}
-        wanted = {k: v + kept[k] if kept else v for k, v in moved.items()}
-        sent = largest(wanted, self.config.share_up, self.config.values == "ternary")
-        residual = {k: v - sent[k] for k, v in wanted.items()}
+        kept = client.memory.get("residual", {})
+        sent, residual = keep_largest(moved, kept, c.share_up, c.values == "ternary")
         message: Message = {Kind.MODEL_DELTA: sent}
         message |= {kind: p for kind, p in reply.message.items() if kind != Kind.LOCAL_MODEL}
         return replace(reply, message=message, memory={"residual": residual})
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, known = deliveries.average(), state["known"].clone()
+        c, mean, known = self.config, deliveries.average(), state["known"].clone()
         for d in deliveries:
-            mean.add(d.client, d.message[Kind.MODEL_DELTA], d.weight(self.config.weighting), {})
+            mean.add(d.client, d.message[Kind.MODEL_DELTA], d.weight(c.weighting), {})
             known[d.client] = len(state["sizes"])
-        wanted = {k: state["residual"][k] + v for k, v in mean.value().items()}
-        sent = largest(wanted, self.config.share_down, self.config.values == "ternary")
+        sent, residual = keep_largest(mean.value(), state["residual"], c.share_down, c.values == "ternary")
         return {
             "model": state["model"] | {k: state["model"][k] + v for k, v in sent.items()},
-            "residual": {k: v - sent[k] for k, v in wanted.items()},
+            "residual": residual,
             "sizes": torch.cat([state["sizes"], torch.tensor([sent.size])]),
             "known": known,
         }

@@ -115,6 +115,15 @@ def largest(arrays: Mapping[str, Tensor], share: float, ternary: bool) -> Coded:
     return Coded(found, whole + min(short, _count_bytes(moving)))
 
 
+def keep_largest(
+    arrays: Mapping[str, Tensor], residual: Mapping[str, Tensor], share: float, ternary: bool
+) -> tuple[Coded, dict[str, Tensor]]:
+    """The largest numbers of arrays and of what was left out of others before, and the residual then."""
+    wanted = {k: v + residual[k] if k in residual else v for k, v in arrays.items()}
+    sent = largest(wanted, share, ternary)
+    return sent, {**residual, **{k: v - sent[k] for k, v in wanted.items()}}
+
+
 def levels(arrays: Mapping[str, Tensor], bits: int) -> int:
     """Bytes of arrays whose floating-point numbers are levels between the least and the largest of each array."""
     total = 0

@@ -229,8 +229,5 @@ class Twisted(TrainingHooks):
         self._client = replace(self._client, step=self._client.step + 1)
         return self._method.after_step(params, const, rate)
 
-    def count_epochs(self, examples: int) -> int:
-        return self._method.count_epochs(examples)
-
     def is_trainable(self, name: str) -> bool:
         return self._method.is_trainable(name)

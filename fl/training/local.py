@@ -130,10 +130,6 @@ class TrainingHooks(Protocol):
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
         return {}  # nothing moves once more
 
-    def count_epochs(self, examples: int) -> int:
-        """Passes over a client's `examples` in a round."""
-        return int(self.config.local_epochs)
-
     def is_trainable(self, name: str) -> bool:
         return True
 
@@ -188,7 +184,7 @@ def train(
     handle, steps = Handle(net), 0
     sizes = split_into_batches(len(y), config.batch_size, joins=has_batch_statistics(net))
     losses: list[Tensor] = []
-    for epoch in range(1, method.count_epochs(len(y)) + 1):
+    for epoch in range(1, count_epochs(config, len(y)) + 1):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
         for batch in torch.split(permutation, sizes):
@@ -223,6 +219,13 @@ def train(
             optimiser.param_groups[0]["params"] = list(params.values())
     mean = float(torch.stack(losses).mean()) if losses else 0.0
     return Trained(snapshot(net), steps, mean)
+
+
+def count_epochs(config: Any, examples: int) -> int:
+    """Passes over a client's `examples` in a round; without `least_steps` any number of steps will do."""
+    steps: int = max(1, -(-examples // config.batch_size))  # of one pass
+    least, passes = int(getattr(config, "least_steps", 0)), int(config.local_epochs)
+    return max(passes, -(-least // steps))
 
 
 def choose_trained(method: TrainingHooks, net: Net) -> Params:

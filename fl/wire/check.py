@@ -30,6 +30,12 @@ def check_protections(card: Declared, protections: Sequence[Protection]) -> None
                 f"{protection.title} cannot protect {card.title}: {reason}",
                 hint="leave the protection out, or choose another method",
             )
+        if protection.remembers() and not getattr(card, "collects", True):
+            raise UserError(
+                f"{protection.title} with a residual cannot protect {card.title}: its clients remember nothing "
+                "from one upload to the next",
+                hint="leave the residual out, or choose fedavg or another method of rounds",
+            )
         later = [p for p in protections[number + 1 :] if not p.hides_single_uploads()]
         if protection.central and later:  # its clip would bound something else
             raise UserError(

@@ -16,6 +16,7 @@ from fedaudit.fl.recording.coded import flat, masks_of, spread
 from fedaudit.fl.recording.noise import NoiseSource, with_origin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.noising import NON_FINITE, base_of, replace_non_finite
 from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, in_order
 
@@ -59,10 +60,12 @@ class ProtectionChain:
         message: Message,
         reference: Message,
         settled: Collection[Kind],
+        memory: Tree,
     ) -> tuple[Message, list[Release]]:
         """Return a client's message as it leaves, and the lines that account for it.
 
-        `reference` is what an update is relative to; `settled` are kinds that the method protects itself.
+        `reference` is what an update is relative to; `settled` are kinds that the method protects itself. What
+        the sender's protections remember is `memory`, which is changed.
         """
         # What a client uploads reaches other clients and the public through the global model, so
         # by post-processing they are observers of the release as well.
@@ -85,9 +88,12 @@ class ProtectionChain:
             keys += (again,) if again else ()
             sending.rng = self._streams.torch("protection", *keys)
             sending.noise = source = NoiseSource(self._streams.noise("protection", *keys))
+            sending.memory = dict(memory.get(str(number), {}))
             before = len(sending.releases)
             _act(protection, protection.apply, sending)
             _check_shares_stay(shares, sending.message, protection)
+            if sending.memory:
+                memory[str(number)] = sending.memory
             stream = "/".join(map(str, ("protection", *keys)))
             added = _name_source(
                 sending.releases[before:], [*source.issued, *_list_training_noise(protection, sending)]

@@ -23,6 +23,7 @@ from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin, is_shipped
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.private import PrivateTraining
 
 Payload = dict[str, Tensor]
@@ -42,6 +43,7 @@ class Sending:
     releases: list[Release] = field(default_factory=list)
     protected: set[Kind] = field(default_factory=set)  # kinds whose releases are already listed
     noise: NoiseSource = field(default_factory=NoiseSource)  # of this protection, round and sender, for noise
+    memory: Tree = field(default_factory=dict)  # this protection's at the sender, which it may change
 
 
 @dataclass
@@ -124,6 +126,10 @@ class Protection(Plugin):
     def withholds(self) -> Collection[Kind]:
         """Kinds that are never sent with it."""
         return ()
+
+    def remembers(self) -> bool:
+        """Whether what a client sends depends on what it sent before."""
+        return False
 
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""

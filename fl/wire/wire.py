@@ -17,6 +17,7 @@ from fedaudit.fl.recording.sizes import observation
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.account import Accounts
 from fedaudit.fl.wire.check import Checks, Declared, check_protections, check_shares, is_finite, names_no_other
 from fedaudit.fl.wire.protect import ProtectionChain
@@ -68,13 +69,20 @@ class Wire:
         return self._carry(round, Channel.DOWNLINK, (str(Party.client(receiver)),), message)
 
     def uplink(
-        self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
+        self,
+        round: int,
+        message: Message,
+        sender: int,
+        reference: Message,
+        settled: Collection[Kind] = (),
+        memory: Tree | None = None,
     ) -> Message | None:
         """Client to server. None where the server rejects all of it.
 
         It does where a number is not finite, a count is below 0, counts are of nothing, or a class is named
         that there is not. Not so in kinds that get noise, where such a number counts as no change.
-        `settled` are kinds that the method protects itself, whose releases it enters itself.
+        `settled` are kinds that the method protects itself, whose releases it enters itself; `memory` is what the
+        client's protections remember, which is changed.
         """
         party, server = Party.client(sender), (SERVER.role.value,)
         self._checks.check(message, Channel.UPLINK, party)
@@ -83,7 +91,7 @@ class Wire:
             return None
         hidden = self.chain.hides_single_uploads
         seen_by = () if hidden else server
-        message, lines = self._protect(round, party, seen_by, message, reference, settled)
+        message, lines = self._protect(round, party, seen_by, message, reference, settled, memory)
         if any(r.shared for r in lines):
             check_shares(lines, message)
         message = tap.current().carry(round, Channel.UPLINK, party, seen_by, message)
@@ -194,9 +202,12 @@ class Wire:
         message: Message,
         reference: Message,
         settled: Collection[Kind],
+        memory: Tree | None = None,
     ) -> tuple[Message, list[Release]]:
         """What a client sends after the protections, with its releases, which are entered."""
-        message, releases = self.chain.apply(round, sender, seen_by, message, reference, settled)
+        message, releases = self.chain.apply(
+            round, sender, seen_by, message, reference, settled, {} if memory is None else memory
+        )
         for release in releases:
             if release.shared and self.chain.hides_single_uploads:
                 self.accounts.enter_later(release)

@@ -12,9 +12,9 @@ from benchmarks.strength import family
 from benchmarks.strength.family import CONTESTS, IDLE, MOST, SEEDS, compare, draw_pairs, name
 from fedaudit.attacks.poisoning._updates import find_change, gather_updates, vector
 from fedaudit.attacks.poisoning.adaptive import AdaptiveBackdoor, aggregate
-from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.threats.adversary import Colluded, Meeting
 from fedaudit.fl.threats.rehearsal import Rehearsal
+from fedaudit.fl.training import local
 
 ACCURACY, BACKDOOR = CONTESTS["accuracy"], CONTESTS["backdoor"]
 
@@ -103,7 +103,7 @@ class Watching:
 def test_the_loss_that_a_backdoor_claims_is_that_on_data_nobody_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients learn their twenty images by heart, so that what is judged on them says nothing of others."""
     watching, pair = Watching(monkeypatch), ({"name": "mean"}, {"name": "iid"})
-    monkeypatch.setattr(FedAvg, "count_epochs", lambda method, examples: 30)
+    monkeypatch.setattr(local, "count_epochs", lambda config, examples: 30)
     for seed in (1, 2, 3):
         family.measure(pair, seed, BACKDOOR.attacker, 200)
     claims, unseen = np.array(watching.claims), np.array(watching.unseen)

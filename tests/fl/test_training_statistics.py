@@ -1,31 +1,36 @@
 """What training measures is for the metrics: a server that decides by it is in the ledger, with no noise."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.wire.protection import Message
 from fedaudit.fl.wire.watched import MeasuredValues, Rows
 from tests.fl.worlds import run
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 8}
 
 
+class WhileLossIsLarge(Selection):
+    """Of ChoosesByLoss."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        low = cast(Federation, choice.federation).tally.stats.get("train_loss", 9.0) < 0.1
+        return Chosen([] if low else answering)
+
+
 class ChoosesByLoss(FedAvg):
     """Lets nobody train any more once the loss of the last round is small."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> tuple[Sequence[int], Tree]:
-        low = federation.tally.stats.get("train_loss", 9.0) < 0.1
-        return ([] if low else answering), {}
+    card = replace(FedAvg.card, selection=WhileLossIsLarge)
 
 
 class StopsByLoss(FedAvg):
@@ -40,14 +45,18 @@ class StopsByLoss(FedAvg):
         super().open(federation)
 
 
+class MostRows(Selection):
+    """Of ChoosesByRows."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        order = sorted(answering, key=lambda k: -len(choice.federation.parts[k]))
+        return Chosen(sorted(order[: max(1, len(order) // 2)]))
+
+
 class ChoosesByRows(FedAvg):
     """Lets the half with the most examples train."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> tuple[Sequence[int], Tree]:
-        order = sorted(answering, key=lambda k: -len(federation.parts[k]))
-        return sorted(order[: max(1, len(order) // 2)]), {}
+    card = replace(FedAvg.card, selection=MostRows)
 
 
 class WeighsByRows(FedAvg):

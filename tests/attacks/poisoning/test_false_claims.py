@@ -22,7 +22,7 @@ STATING = [  # losses of generators decide at most when training ends
     for m in catalog.names("methods")
     if {Kind.LOCAL_LOSS, Kind.NUM_STEPS} & set(sent := catalog.load("methods", m).card.uplink)
     and Kind.GAN_G not in sent
-    and m != "tifl"  # what is stated moves how likely tiers are drawn: tests/fl/methods/test_tifl.py
+    and m != "tifl"  # what is stated moves how likely tiers are drawn: tests/fl/selections/test_tifl.py
 ]
 
 

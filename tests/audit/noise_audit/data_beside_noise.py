@@ -20,13 +20,14 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Chosen, LocalConfig, Owned, RoundMethod
+from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedopt import FedOpt
 from fedaudit.fl.methods.rebafl import ReBaFL
@@ -48,6 +49,7 @@ from tests.audit.noise_audit.false_bounds_shared import (
     compute_length,
     get_changes,
     move,
+    see_all,
 )
 
 Labels = NDArray[np.int64]
@@ -79,54 +81,22 @@ class IgnoresTheWire(Rounds):
 
 
 class KeepsACopy(Rounds):
-    """Wrong towards clients: the hook that says what an update is relative to gets the message as it left the
-    client; the server keeps that copy and averages the copies, which have neither clip nor noise."""
+    """Wrong towards clients: what a client's code returns is kept at hand before it leaves the client; the server
+    averages these copies, which have neither clip nor noise."""
 
     def start(self, federation: Federation) -> Tree:
         self.copies: list[State] = []
         return super().start(federation)
 
-    def get_reference(self, received: Message, sent: Message) -> Message:
-        self.copies.append(sent[Kind.LOCAL_MODEL])
-        return received
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        self.copies.append(dict(reply.message[Kind.LOCAL_MODEL]))
+        return reply
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        deliveries.average_models(state["model"], self.config.weighting)
-        model, self.copies = average_states(self.copies), []
-        return state | {"model": model}
-
-
-class RemembersACopy(KeepsACopy):
-    """Wrong towards clients: the server's momentum is fed with the copies of uploads that left the clients before
-    noise, a tenth at a time, so that the model looks noised and moves along the clean direction."""
-
-    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, clean = (
-            deliveries.average_models(state["model"], self.config.weighting),
-            average_states(self.copies),
-        )
-        self.copies, zero = [], {k: torch.zeros_like(v) for k, v in clean.items()}
-        change = {k: v - state["model"][k] for k, v in clean.items()}
-        velocity = blend(change, state.get("velocity", zero), 0.5)
-        return state | {"model": {k: v + 10 * velocity[k] for k, v in mean.items()}, "velocity": velocity}
-
-
-class SkipsTheLong(KeepsACopy):
-    """Wrong towards the server and clients: the server leaves its model as it was if the largest change, measured
-    before the clip, is longer than six, so whether the model moves tells a clean norm."""
-
-    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = deliveries.average_models(state["model"], self.config.weighting)
-        longest, self.copies = max(compute_length(c, state["model"]) for c in self.copies), []
-        return state if longest > 6 else state | {"model": mean}
-
-
-class BaseOfItself(Rounds):
-    """Wrong towards the server: the update is taken relative to the model that the client sends, so the clip is
-    of nothing and each upload is the unclipped model with noise for a norm of one."""
-
-    def get_reference(self, received: Message, sent: Message) -> Message:
-        return received | {Kind.GLOBAL_MODEL: sent[Kind.LOCAL_MODEL]}
+        mean, copies = deliveries.average_models(state["model"], self.config.weighting), self.copies
+        self.copies = []
+        return state | {"model": average_states(copies) if copies else mean}
 
 
 class SizesUnsaid(Rounds):
@@ -167,15 +137,19 @@ class RateFromSamples(Watching):
         return state | {"model": mean if used is None else blend(state["model"], mean, used / 144)}
 
 
+class WhileUnfit(Selection):
+    """Of StopsWhenFit."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        loss = choice.method.get_last("train_loss")
+        return Chosen(()) if loss is not None and loss < 2.5 else Chosen(answering)
+
+
 class StopsWhenFit(Watching):
     """Wrong towards the server and clients: nobody trains any more once the training loss of the last round is
     below a threshold, so the round in which traffic ends tells the clean losses."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        loss = self.get_last("train_loss")
-        return Chosen(()) if loss is not None and loss < 2.5 else Chosen(answering)
+    card = replace(Watching.card, selection=WhileUnfit)
 
 
 class KeepsTheFairest(Watching):
@@ -306,15 +280,30 @@ class DropsTheLate(Rounds):
 # Methods that choose clients by their data ---------------------------------------------------------------
 
 
+class LargestHalf(Selection):
+    """Of AsksTheLargest."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        parts = see_all(choice)._holdings.parts
+        ranked = sorted(answering, key=lambda k: (-len(parts[k]), k))
+        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+
+
 class AsksTheLargest(Rounds):
     """Wrong towards the server: of those that answer, the half with the most examples trains; their sizes are
     read from the simulation and who is asked tells them."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        parts = federation._holdings.parts
-        ranked = sorted(answering, key=lambda k: (-len(parts[k]), k))
+    card = replace(Rounds.card, selection=LargestHalf)
+
+
+class WorstHalf(Selection):
+    """Of AsksTheWorst."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
+        losses = {k: reply.stats["loss"] for k, reply in zip(answering, replies, strict=True)}
+        ranked = sorted(losses, key=lambda k: (-losses[k], k))
         return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
 
 
@@ -322,14 +311,7 @@ class AsksTheWorst(Rounds):
     """Wrong towards the server: clients are asked for their loss outside the wire, and the half with the largest
     trains, so a choice by exact losses is visible and no message of it is in the ledger."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
-        losses = {k: reply.stats["loss"] for k, reply in zip(answering, replies, strict=True)}
-        ranked = sorted(losses, key=lambda k: (-losses[k], k))
-        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+    card = replace(Rounds.card, selection=WorstHalf)
 
     def measure(self, client: Client) -> Reply:
         """Measure the loss of the received model on all own examples."""
@@ -337,26 +319,36 @@ class AsksTheWorst(Rounds):
         return Reply(message={}, examples=len(client.y), stats={"loss": loss})
 
 
+class HoldersOfNine(Selection):
+    """Of BlindByName."""
+
+    is_blind = True
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        held = see_all(choice)._holdings
+        return [k for k, part in enumerate(held.parts) if int((held.data.train.y[part] == 9).sum()) >= 3]
+
+
 class BlindByName(Rounds):
     """Wrong towards the server: candidates are the clients with at least three examples of the digit 9, and the
     class says that no data decide them."""
 
-    blind_candidates = True
+    card = replace(Rounds.card, selection=HoldersOfNine)
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        held = federation._holdings
-        return [k for k, part in enumerate(held.parts) if int((held.data.train.y[part] == 9).sum()) >= 3]
+
+class AsManyAsLoss(Selection):
+    """Of AsksFewerWhenFit."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        loss = choice.method.get_last("train_loss")
+        return Chosen(answering if loss is None else tuple(answering)[: max(1, ceil(loss))])
 
 
 class AsksFewerWhenFit(Watching):
     """Wrong towards the server: as many clients train as the last training loss, rounded up, says; the loss was
     measured on clients' data without noise, and how many are asked is plain to see."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        loss = self.get_last("train_loss")
-        return Chosen(answering if loss is None else tuple(answering)[: max(1, ceil(loss))])
+    card = replace(Watching.card, selection=AsManyAsLoss)
 
 
 # Methods whose clients tell more than the noised numbers -------------------------------------------------
@@ -541,20 +533,26 @@ class DebugsClientFour(Rounds):
         return replace(reply, message=reply.message | {Kind.HEARTBEAT: {"debug": client.counts.cpu()}})
 
 
+class SettledImages(Selection):
+    """Of SettlesItself."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map(
+            "work", [("average_images", (k, empty, empty)) for k in answering]
+        )
+        for k, reply in zip(answering, replies, strict=True):
+            choice.federation.wire.uplink(
+                choice.round, reply.message, k, choice.message, settled=(Kind.LOCAL_PROTOTYPES,)
+            )
+        return Chosen(answering)
+
+
 class SettlesItself(Rounds):
     """Wrong towards the server: clients send their mean images before the round and call them settled, which says
     that the method has noised and listed them; it has done neither, and no protection acts on the kind."""
 
-    card = replace(Rounds.card, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES))
-
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("average_images", (k, empty, empty)) for k in answering])
-        for k, reply in zip(answering, replies, strict=True):
-            federation.wire.uplink(round, reply.message, k, message, settled=(Kind.LOCAL_PROTOTYPES,))
-        return Chosen(answering)
+    card = replace(Rounds.card, selection=SettledImages, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES))
 
     def average_images(self, client: Client) -> Reply:
         """Compute the mean image of each class, in the prototypes' form."""
@@ -792,7 +790,7 @@ class CountsSorted(Counting):
 
 class BiasFromCopies(ReBaFL):
     """Wrong towards clients: prototypes and their counts are noised, and the server corrects the last layer's
-    bias by the counts as they left the clients, which it saw when it was asked for the update's base."""
+    bias by the counts as they were before they left the clients, which their code kept at hand."""
 
     def start(self, federation: Federation) -> Tree:
         self.counts = torch.zeros(len(federation._holdings.data.classes))
@@ -801,13 +799,9 @@ class BiasFromCopies(ReBaFL):
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
         message: Message = {k: v for k, v in reply.message.items() if k != Kind.NUM_EXAMPLES}
-        return replace(reply, message=message)
-
-    def get_reference(self, received: Message, sent: Message) -> Message:
-        listed = sent.get(Kind.PROTO_COUNTS, {})
-        if listed:
+        if listed := message.get(Kind.PROTO_COUNTS, {}):
             self.counts[listed["classes"].long()] += listed["counts"].float()
-        return received
+        return replace(reply, message=message)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         new = super().combine(state, deliveries, round)
@@ -1129,35 +1123,43 @@ class BestOnTest(Watching):
         return state | {"model": blend(state["best"], mean, 0.5)}
 
 
+class PublicDraw(Selection):
+    """Of DrawsPublicly."""
+
+    is_blind = True
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        order = np.random.default_rng(1000 + choice.round).permutation(len(choice.federation.parts))
+        return sorted(int(k) for k in order[:4])
+
+
 class DrawsPublicly(Rounds):
     """Correct: who is asked follows from a seed that is printed in the study's protocol and from nobody's data,
     and no sampling is credited."""
 
-    blind_candidates = True
+    card = replace(Rounds.card, selection=PublicDraw)
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        order = np.random.default_rng(1000 + round).permutation(len(federation.parts))
-        return sorted(int(k) for k in order[:4])
+
+class NoisedLosses(Selection):
+    """Of AsksByNoisedLoss."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
+        losses: dict[int, float] = {}
+        for k, reply in zip(answering, replies, strict=True):
+            heard = choice.federation.wire.uplink(choice.round, reply.message, k, choice.message)
+            if heard is not None:
+                losses[k] = float(heard[Kind.LOCAL_LOSS]["loss"])
+        ranked = sorted(losses, key=lambda k: (-losses[k], k))
+        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
 
 
 class AsksByNoisedLoss(Rounds):
     """Correct: clients' losses pass the wire, which clips them and adds Laplace noise that the ledger counts, and
     the server chooses by what arrived."""
 
-    card = replace(Rounds.card, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS))
-
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
-        losses: dict[int, float] = {}
-        for k, reply in zip(answering, replies, strict=True):
-            heard = federation.wire.uplink(round, reply.message, k, message)
-            if heard is not None:
-                losses[k] = float(heard[Kind.LOCAL_LOSS]["loss"])
-        ranked = sorted(losses, key=lambda k: (-losses[k], k))
-        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+    card = replace(Rounds.card, selection=NoisedLosses, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS))
 
     def measure(self, client: Client) -> Reply:
         """Measure the loss of the received model on all own examples."""
@@ -1218,14 +1220,18 @@ class ForwardsNoised(Rounds):
         return {Kind.GLOBAL_MODEL: dict(others[0])} if others else {}
 
 
+class FewOnceStill(Selection):
+    """Of FewerOnNoised."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        return Chosen(tuple(answering)[:2] if choice.state.get("moved", 100.0) < 13 else answering)
+
+
 class FewerOnNoised(Rounds):
     """Correct: two clients train after a round in which the model moved little, as measured between models that
     were made of noised uploads; the choice is computed from what is released."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        return Chosen(tuple(answering)[:2] if state.get("moved", 100.0) < 13 else answering)
+    card = replace(Rounds.card, selection=FewOnceStill)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean = deliveries.average_models(state["model"], self.config.weighting)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
 from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.selection import Choice
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.federation import Federation
@@ -58,6 +60,11 @@ class Rounds(RoundMethod):
             upload = {k: d.message[Kind.LOCAL_MODEL].get(k, v) for k, v in model.items()}
             mean.add(d.client, upload, 1.0, model)
         return mean.value()
+
+
+def see_all(choice: Choice) -> Federation:
+    """All of a federation: more than a server may go by when it chooses clients."""
+    return cast(Federation, choice.federation)
 
 
 class Watching(Rounds):

@@ -20,16 +20,17 @@ from torch.nn.functional import cross_entropy
 from fedaudit.fl.aggregation.aggregator import Context
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Chosen, Owned
+from fedaudit.fl.method import Owned
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.training.local import Constants, Handle, PartTraining, Trained
 from fedaudit.fl.wire.protection import Message
 from tests.audit.noise_audit.false_bounds_shared import (
     EverybodyHasTen,
@@ -80,21 +81,23 @@ class WeighsClassesOfAll(Rounds):
         return (cross_entropy(net(x), y, reduction="none") * shares).mean() * 100
 
 
+class AskedWhenUnsure(Selection):
+    """Of AsksAgainWhenUnsure."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
+        for k, reply in zip(answering, replies, strict=True):
+            if reply.message:
+                choice.federation.wire.uplink(choice.round, reply.message, k, choice.message)
+        return Chosen(answering)
+
+
 class AsksAgainWhenUnsure(Rounds):
     """Wrong towards the server: clients whose loss of the received model is large send it, clipped and noised,
     before they train; each value has its line, and who sends one is an exact comparison."""
 
-    card = replace(Rounds.card, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS))
-
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("measure", (k, empty, empty)) for k in answering])
-        for k, reply in zip(answering, replies, strict=True):
-            if reply.message:
-                federation.wire.uplink(round, reply.message, k, message)
-        return Chosen(answering)
+    card = replace(Rounds.card, selection=AskedWhenUnsure, uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS))
 
     def measure(self, client: Client) -> Reply:
         """Measure the loss of the received model, and send it if it is large."""
@@ -103,19 +106,23 @@ class AsksAgainWhenUnsure(Rounds):
         return Reply(message=message, examples=len(client.y))
 
 
+class RehearsedWhenFar(Selection):
+    """Of UploadsTwiceWhenFar."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map("work", [("rehearse", (k, empty, empty)) for k in answering])
+        for k, reply in zip(answering, replies, strict=True):
+            if reply.message:
+                choice.federation.wire.uplink(choice.round, reply.message, k, choice.message)
+        return Chosen(answering)
+
+
 class UploadsTwiceWhenFar(Rounds):
     """Wrong towards the server: clients upload before the round's training a model that they train in vain,
     noised and listed, if it has moved far; a second upload of a round tells how far the clean one went."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("rehearse", (k, empty, empty)) for k in answering])
-        for k, reply in zip(answering, replies, strict=True):
-            if reply.message:
-                federation.wire.uplink(round, reply.message, k, message)
-        return Chosen(answering)
+    card = replace(Rounds.card, selection=RehearsedWhenFar)
 
     def rehearse(self, client: Client) -> Reply:
         """Train once and send the model if it is far from the received one."""
@@ -153,18 +160,20 @@ class OrdersItsKinds(Rounds):
 # Servers that use what was not released ----------------------------------------------------------------------
 
 
+class QuickestHalf(Selection):
+    """Of AsksTheQuickest."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        times = {int(k): float(v) for k, v in choice.state.get("times", {}).items()}
+        ranked = sorted(answering, key=lambda k: (times.get(k, 0.0), k))
+        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+
+
 class AsksTheQuickest(Rounds):
     """Wrong towards the server and clients: the half that was quickest in the round before trains; times are
     proportional to numbers of examples, and who is asked tells them."""
 
-    card = replace(Rounds.card, timed=True)
-
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        times = {int(k): float(v) for k, v in state.get("times", {}).items()}
-        ranked = sorted(answering, key=lambda k: (times.get(k, 0.0), k))
-        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+    card = replace(Rounds.card, selection=QuickestHalf, timed=True)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         times = dict(state.get("times", {}))
@@ -369,8 +378,9 @@ class EpochsBySize(Rounds):
     """Correct for a client: who holds more examples passes over them more often; the whole upload is clipped and
     noised whatever made it."""
 
-    def count_epochs(self, examples: int) -> int:
-        return 1 + examples // 30
+    def train(self, client: Client) -> Reply:
+        more = PartTraining(self, replace(self.config, local_epochs=1 + len(client.y) // 30))
+        return self.finish(client, client.train(more, {}))
 
 
 class KeepsTheRest(Rounds):
@@ -413,18 +423,22 @@ class GoesOnFromRelay(Relaying):
         return {Kind.GLOBAL_MODEL: handed[Kind.LOCAL_MODEL]} if handed else {}
 
 
+class Rehearsed(Selection):
+    """Of UploadsTwice."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        empty: Tree = {}
+        replies = choice.federation.workers.map("work", [("rehearse", (k, empty, empty)) for k in answering])
+        for k, reply in zip(answering, replies, strict=True):
+            choice.federation.wire.uplink(choice.round, reply.message, k, choice.message)
+        return Chosen(answering)
+
+
 class UploadsTwice(Rounds):
     """Correct: every client sends a model before the round's training too; both uploads are noised and both
     listed."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        empty: Tree = {}
-        replies = federation.workers.map("work", [("rehearse", (k, empty, empty)) for k in answering])
-        for k, reply in zip(answering, replies, strict=True):
-            federation.wire.uplink(round, reply.message, k, message)
-        return Chosen(answering)
+    card = replace(Rounds.card, selection=Rehearsed)
 
     def rehearse(self, client: Client) -> Reply:
         """Train once and send the model."""

@@ -15,15 +15,13 @@ from torch.nn.functional import cross_entropy
 from fedaudit.fl.aggregation.aggregator import Context
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.data.participation import Drawn, Participation
-from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Chosen
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
-from fedaudit.fl.wire.protection import Message
 from tests.audit.noise_audit.false_bounds_shared import (
     AlwaysTheFirst,
     Rounds,
@@ -199,16 +197,20 @@ class TwoShifts(AlwaysTheFirst):
 # Correct, although it looks odd ---------------------------------------------------------------------------------
 
 
+class FarthestHalf(Selection):
+    """Of AsksTheFarthestNoised."""
+
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        far = choice.state.get("far", {})
+        ranked = sorted(answering, key=lambda k: (-float(far.get(str(k), 1e9)), k))
+        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+
+
 class AsksTheFarthestNoised(Rounds):
     """Correct: the half of the clients trains whose last upload, as the server received it, had moved farthest;
     what is noised before it is looked at may decide anything."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        far = state.get("far", {})
-        ranked = sorted(answering, key=lambda k: (-float(far.get(str(k), 1e9)), k))
-        return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
+    card = replace(Rounds.card, selection=FarthestHalf)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         far, start = dict(state.get("far", {})), state["model"]

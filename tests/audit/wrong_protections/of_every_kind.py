@@ -3,17 +3,17 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from fedaudit.fl.clients.delivery import Deliveries, read_model
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
-from fedaudit.fl.method import Chosen
-from fedaudit.fl.methods.fedasync import FedAsync
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
@@ -65,23 +65,14 @@ class NeverTwice(HalfOfThem):
         return Drawn("poisson", 0.5)
 
 
-class SelectsByLabels(FedAvg):
+class SelectsByLabels(Selection):
     """Of those who answer, the server lets the ones train whose examples have many classes: it looks them up."""
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        federation = cast(Federation, choice.federation)
         y = federation._holdings.data.train.y
         rich = sorted(answering, key=lambda k: -len({int(c) for c in y[federation.parts[k]]}))
-        return Chosen(sorted(rich[: max(1, len(rich) // 2)]), {})
-
-
-class LargestFirstLater(FedAsync):
-    """Without rounds, and so in another loop: the clients with the most examples are asked."""
-
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        order = sorted(range(len(federation.parts)), key=lambda k: -len(federation.parts[k]))
-        return sorted(order[: max(1, len(order) // 2)])
+        return Chosen(sorted(rich[: max(1, len(rich) // 2)]))
 
 
 class SquaredWeights(FedAvg):

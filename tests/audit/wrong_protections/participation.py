@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fedaudit.fl.clients.selection import Choice, Selection
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -43,14 +44,19 @@ class RateTooLow(Availability):
         return "each client answers with probability 0.1"
 
 
-class LargestFirst(FedAvg):
+class LargestFirst(Selection):
     """The server asks the half of the clients with the most examples and says that no data decide it."""
 
-    blind_candidates = True
+    is_blind = True
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        order = sorted(range(len(federation.parts)), key=lambda k: -len(federation.parts[k]))
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        parts = choice.federation.parts
+        order = sorted(range(len(parts)), key=lambda k: -len(parts[k]))
         return sorted(order[: max(1, len(order) // 2)])
+
+
+class LargestFirstLater(LargestFirst):
+    """The same where there are no rounds: everybody is asked once a place is free, and nobody is chosen."""
 
 
 class StopsWhenGood(FedAvg):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedaudit.fl.clients.selection import Selection
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.method import Method
 from fedaudit.fl.runtime.errors import UserError
@@ -30,6 +31,7 @@ WRONG = (
 REFUSED = {
     "DebugArray": "added the array 'debug'",
     "SquaredWeights": "does more than take the unweighted mean",
+    "LargestFirstLater": "has no rounds in which clients answer together",
     "KeepsTheCleanMean": "does more than take the unweighted mean",
 }  # before anything trains
 DECLARED = ("LowBits", "CoarseNoise", "HalfPrecision", "TakesBack", "CentredNoise")
@@ -51,7 +53,6 @@ BY = {
     "RateTooLow": LINES,
     "StopsWhenGood": {"lints"},
     "LargestFirst": {"lints"},
-    "LargestFirstLater": {"lints"},
     "SelectsByLabels": {"lints"},
     "OneAlwaysComes": LINES,
     "TakesTurns": LINES,
@@ -64,6 +65,7 @@ COUNTED = {"weighting: uniform": "weighting: samples"}
 LONGER = {"rounds: 4,": "rounds: 20,"}  # one number a message
 CHANGES = {
     "SkipsFewAnswers": COINS,
+    "LargestFirstLater": {"name: fedavg,": "name: fedasync,"},
     "AmplifiedByHand": COINS,  # where nobody is drawn, there is nothing to be credited with
     "CountsCalledNoised": COUNTED,
     "CountsUnlisted": COUNTED,
@@ -93,6 +95,8 @@ def setup(cls: type[Plugin]) -> tuple[str, dict[str, str]]:
             "availability: full": f"availability: {name}\n  empty_round: skip",
             "rounds: 4,": "rounds: 8,",
         }
+    if issubclass(cls, Selection):
+        return "dp_gaussian", changes | {"availability: full": f"availability: full\n  selection: {name}"}
     if issubclass(cls, Method):
         return CENTRAL if cls.__name__ in REFUSED else "dp_gaussian", {"name: fedavg,": f"name: {name},"}
     if cls.__name__ == "GenerousClasses":

@@ -134,7 +134,7 @@ def find_shortage(folder: Path, federation: str, method: str) -> Shortage:
     config = load(path)
     assert isinstance(config, SimulatedConfig)
     case = SimulatedCase(config)
-    choosing = case.method.is_choosing("choose_candidates", "select")
+    choosing = not case.participation.selection.is_everybody
     return Shortage(config.federation, case.examples, case.streams, case.training.rounds, choosing)
 
 

@@ -25,7 +25,7 @@ from tests.fl.worlds import EVERYONE, NormalisedNet, Stopped, World, close, data
 
 FL = Path(__file__).parents[3] / "fl"
 # What they average beside models: what an answer started from, control variates, losses, stored models, curvature
-BESIDE = {"fedbuff", "scaffold", "feddpgan", "feddyn", "fedcurv"}
+BESIDE = {"fedasync", "scaffold", "feddpgan", "feddyn", "fedcurv"}
 # No server that averages models: no model is sent, or each answer is mixed in as it comes
 WITHOUT = {"fd", "datacenter", "fedasync", "split_learning", "split_u_shape", "fedgkt", "fedmd", "fedproto"}
 NAMES = [n for n in plugin.names("fedaudit.fl.methods") if n not in WITHOUT]

@@ -13,12 +13,12 @@ import fedaudit.audit.accounting.draws
 from fedaudit.fl.availability.bernoulli import Bernoulli, Persistent
 from fedaudit.fl.availability.full import Full
 from fedaudit.fl.availability.uniform import Uniform
+from fedaudit.fl.clients.selection import Choice, Selection, is_blind
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, describe_drawing
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.ledger import read
-from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.power_of_choice import PowerOfChoice
+from fedaudit.fl.methods.selected import PowerOfChoice
 from fedaudit.fl.runtime.plugin import load, names
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.wire import Wire
@@ -152,19 +152,30 @@ def test_a_choice_among_the_drawn_a_part_of_them_or_a_second_draw_is_another_law
     assert law(range(5), choice=False, twice=True) == "unknown"
 
 
-@pytest.mark.parametrize("name", names("fedaudit.fl.methods"))
-def test_a_method_that_chooses_clients_says_so(name: str) -> None:
-    cls = load("fedaudit.fl.methods", name, object)
-    if issubclass(cls, RoundMethod) and cls.round is RoundMethod.round:
-        made = cls()
-        writes = {
-            h
-            for c in cls.__mro__
-            if c is not RoundMethod
-            for h in ("choose_candidates", "select")
-            if h in vars(c)
-        }
-        assert made.is_choosing("choose_candidates", "select") is bool(writes)
+@pytest.mark.parametrize("name", names("fedaudit.fl.selections"))
+def test_a_selection_says_that_it_chooses(name: str) -> None:
+    assert not load("fedaudit.fl.selections", name, Selection)().is_everybody
+    assert Selection().is_everybody and is_blind(Selection())
+
+
+class Blind(Selection):
+    """A draw of the round's number alone."""
+
+    is_blind = True
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        return [choice.round % 5]
+
+
+class Heir(Blind):
+    """Chooses otherwise and says nothing."""
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        return [0]
+
+
+def test_that_a_choice_is_blind_is_never_inherited() -> None:
+    assert is_blind(Blind()) and not is_blind(Heir())
 
 
 def test_clients_chosen_by_their_data_are_a_release_in_clear(tmp_path: Path) -> None:

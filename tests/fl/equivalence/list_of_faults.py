@@ -37,8 +37,8 @@ FAULTS = [
     Fault(
         "one epoch too few",
         "fl/training/local.py",
-        "for epoch in range(1, method.count_epochs(len(y)) + 1):",
-        "for epoch in range(1, max(2, method.count_epochs(len(y)))):",
+        "for epoch in range(1, count_epochs(config, len(y)) + 1):",
+        "for epoch in range(1, max(2, count_epochs(config, len(y)))):",
     ),
     Fault(
         "the last partial batch is dropped",
@@ -244,7 +244,13 @@ FAULTS = [
     ),
     _of("ifca", "the largest loss is chosen", "torch.stack(losses).argmin()", "torch.stack(losses).argmax()"),
     _of("ifca", "everybody's model in every mean", "means[chosen].add(", "means[0].add("),
-    _of("power_of_choice", "the smallest losses train", "(-losses[k], k)", "(losses[k], k)"),
+    Fault(
+        "power_of_choice: the smallest losses train",
+        "fl/selections/power_of_choice.py",
+        "(-losses[k], k)",
+        "(losses[k], k)",
+        ("power_of_choice",),
+    ),
     _of("power_of_choice", "weighted by examples", 'default="uniform"', 'default="samples"'),
     _of(
         "seol_kim",

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
+from fedaudit.fl.clients.selection import Choice
 from fedaudit.fl.families.balanced_selection import allocate
+from fedaudit.fl.selections.power_of_choice import PowerOfChoice
 from tests.fl.equivalence.second import (
     CHANGING,
     CLIENTS,
@@ -152,9 +154,10 @@ def power_of_choice() -> Pair:
     """Cho et al. 2020: of d candidates the m with the largest loss of the global model train; plain mean."""
     drawn: dict[int, list[int]] = {}
 
-    def choose_candidates(self: Any, state: Any, round: int, federation: Any) -> Any:
-        drawn[round] = type(self).__mro__[1].choose_candidates(self, state, round, federation)  # type: ignore[attr-defined]
-        return drawn[round]
+    class Noting(PowerOfChoice):
+        def choose_candidates(self, choice: Choice) -> Any:
+            drawn[choice.round] = super().choose_candidates(choice)
+            return drawn[choice.round]
 
     def second(w: Tensor) -> Vectors:
         for t in range(ROUNDS):
@@ -169,7 +172,8 @@ def power_of_choice() -> Pair:
             w = mean_of(answers, dict.fromkeys(answers, 1.0))
         return {"global": w}
 
-    method = method_of("power_of_choice", {"choose_candidates": choose_candidates}, candidates=3, chosen=2)
+    method = method_of("power_of_choice", {}, candidates=3, chosen=2)
+    method.selection = Noting(method.config)
     return pair(method, STEADY, second, served)
 
 

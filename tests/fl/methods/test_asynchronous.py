@@ -9,9 +9,8 @@ import torch
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.clients.delivery import Delivery
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.methods.fedasync import FedAsync
+from fedaudit.fl.methods.fedasync import FedAsync, FedBuff
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedbuff import FedBuff
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.runtime import tree
 from fedaudit.fl.runtime.errors import UserError
@@ -128,8 +127,18 @@ def test_the_buffer_by_hand() -> None:
         "model": {"w": torch.tensor([2.0])},
         "versions": {"4": {"w": torch.tensor([2.0])}, "1": {"w": torch.tensor([1.0])}},
     }
-    after = method.combine(state, as_delivered([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
+    heard = [answer(0, 5.0, version=4), answer(1, 0.0, version=1)]
+    after = method.combine(state, as_delivered(heard), 4)
     assert float(after["model"]["w"]) == pytest.approx(2 + 0.5 * (3 - 0.5) / 2)
+    ageless = fedbuff(buffer=2, server_lr=0.5, decay="constant")
+    ageless.parameters = ("w",)
+    assert float(ageless.combine(state, as_delivered(heard), 4)["model"]["w"]) == pytest.approx(2.5)
+
+
+def test_fedbuff_is_fedasync_with_a_buffer() -> None:
+    buffered = fedasync(mix="buffer", buffer=2, concurrency=20, rho=0.0)
+    assert same(run(fedbuff(buffer=2), **WORLD), run(buffered, **WORLD))
+    assert not close(run(fedbuff(buffer=2), **WORLD), run(fedbuff(buffer=2, rho=1.0), **WORLD))
 
 
 def test_nobody_answers_twice_in_a_buffer(tmp_path: Path) -> None:
@@ -199,6 +208,7 @@ def test_two_processes_agree_with_one() -> None:
         (fedasync, {"concurrency": 0}, "concurrency must be >= 1"),
         (fedasync, {"rho": -1.0}, "rho must be >= 0"),
         (fedbuff, {"buffer": 0}, "buffer must be >= 1"),
+        (fedbuff, {"mix": "each"}, "mix must be"),
         (fedbuff, {"speed_spread": 0.5}, "speed_spread must be >= 1"),
     ],
 )

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.clients.delivery import Delivery, take_model
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.ifca import IFCA, model_of, shuffle_entries
+from fedaudit.fl.methods.ifca import IFCA, shuffle_entries
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
@@ -96,7 +96,7 @@ def test_a_shared_extractor_is_the_same_in_every_model(tmp_path: Path) -> None:
     world = run(ifca(shared_extractor=True), folder=tmp_path, script=EVERYONE)
     sent = [a for a in world.artifacts if a.channel == Channel.DOWNLINK]
     for artifact in sent:
-        first, second = (model_of(artifact.payload, j) for j in (0, 1))  # type: ignore[arg-type]
+        first, second = (take_model(artifact.payload, j) for j in (0, 1))  # type: ignore[arg-type]
         assert np.array_equal(first["fc.weight"], second["fc.weight"])
         assert not np.array_equal(first["head.weight"], second["head.weight"])
 

@@ -1,5 +1,6 @@
 """Secure aggregation: who saw what, and that the sum is the one the server needs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ from fedaudit.audit.observer.exposure import list_exposures
 from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.clients.combining import find_difference
+from fedaudit.fl.clients.selection import Chosen, Selection
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import read
-from fedaudit.fl.method import Chosen, RoundMethod
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.feddyn import FedDyn
 from fedaudit.fl.methods.rebafl import ReBaFL
@@ -138,14 +140,16 @@ class Keeps(FedAvg):
 
 
 class Looks(Keeps):
-    """Keeps what it is shown elsewhere than in combine()."""
+    """Keeps what it is shown elsewhere than in combine(): when it is asked for the time of a client's work."""
+
+    card = replace(FedAvg.card, timed=True)
 
     def combine(self, state, deliveries, round):  # type: ignore[no-untyped-def]
         return FedAvg.combine(self, state, deliveries, round)
 
-    def get_reference(self, received, sent):  # type: ignore[no-untyped-def]
+    def estimate_cost(self, client, sent, examples, workload):  # type: ignore[no-untyped-def]
         self.kept.append(sent[Kind.LOCAL_MODEL]["fc.bias"])
-        return super().get_reference(received, sent)
+        return super().estimate_cost(client, sent, examples, workload)
 
 
 class Traces(FedAvg):
@@ -176,15 +180,21 @@ class Changes(FedAvg):
         return super().combine(state, noted, round)
 
 
-class Asks(FedAvg):
-    """Asks clients how many examples they have, and trains with the larger ones."""
+class Larger(Selection):
+    """Asks clients how many examples they have, and has all but the one with the fewest train."""
 
-    def select(self, state, answering, round, message, federation):  # type: ignore[no-untyped-def]
+    def select(self, choice, answering):  # type: ignore[no-untyped-def]
         sizes = {}
         for k in answering:
-            sent = {Kind.NUM_EXAMPLES: {"count": torch.tensor(len(federation.parts[k]))}}
-            sizes[k] = int(federation.wire.uplink(round, sent, k, {})[Kind.NUM_EXAMPLES]["count"])
+            sent = {Kind.NUM_EXAMPLES: {"count": torch.tensor(len(choice.federation.parts[k]))}}
+            sizes[k] = int(choice.federation.wire.uplink(choice.round, sent, k, {})[Kind.NUM_EXAMPLES]["count"])
         return Chosen(sorted(sizes, key=sizes.__getitem__)[1:])
+
+
+class Asks(FedAvg):
+    """Its server chooses so."""
+
+    card = replace(FedAvg.card, selection=Larger)
 
 
 class Alone(FedAvg):

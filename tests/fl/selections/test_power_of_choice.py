@@ -1,15 +1,18 @@
 """Power-of-choice is FedAvg over clients drawn by size at d = m, and otherwise picks the worst off."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.selection import Choice, Selection
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import select_by
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.power_of_choice import PowerOfChoice
+from fedaudit.fl.methods.selected import PowerOfChoice
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, run, same
@@ -19,42 +22,26 @@ def power(**settings: Any) -> PowerOfChoice:
     return PowerOfChoice(PowerOfChoice.Config(**(SETTINGS | settings)))
 
 
-def chosen_by_round(world: Any) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for a in world.artifacts:
-        if a.kind == Kind.LOCAL_MODEL:
-            found.setdefault(a.round, set()).add(a.sender.index)
-    return found
+class DrawnBySize(Selection):
+    """The candidates that power-of-choice draws, all of whom train."""
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        return power(candidates=3, chosen=3).selection.choose_candidates(choice)
 
 
-class DrawnBySize(FedAvg):
-    """FedAvg over the candidates that power-of-choice draws."""
-
-    def choose_candidates(self, state: Any, round: int, federation: Any) -> Any:
-        return power(candidates=3, chosen=3).choose_candidates(state, round, federation)
+def average_drawn() -> FedAvg:
+    fedavg = FedAvg(FedAvg.Config(**SETTINGS, weighting="uniform"))
+    select_by(fedavg, DrawnBySize())
+    return fedavg
 
 
 def test_as_many_candidates_as_chosen_is_fedavg_drawn_by_size_to_the_last_bit() -> None:
     """With WORLD's script, redraws and lost replies: the additional question moves no stream."""
-    fedavg = DrawnBySize(FedAvg.Config(**SETTINGS, weighting="uniform"))
-    assert same(run(power(candidates=3, chosen=3), **WORLD), run(fedavg, **WORLD))
+    assert same(run(power(candidates=3, chosen=3), **WORLD), run(average_drawn(), **WORLD))
 
 
 def test_more_candidates_than_chosen_is_not() -> None:
-    fedavg = DrawnBySize(FedAvg.Config(**SETTINGS, weighting="uniform"))
-    assert not same(run(power(candidates=4, chosen=3), **WORLD), run(fedavg, **WORLD))
-
-
-def test_the_clients_with_the_largest_losses_train(tmp_path: Path) -> None:
-    world = run(power(candidates=4, chosen=2), folder=tmp_path, script=EVERYONE)
-    losses: dict[int, dict[int, float]] = {}
-    for a in world.artifacts:
-        if a.kind == Kind.LOCAL_LOSS:
-            losses.setdefault(a.round, {})[a.sender.index] = float(a.payload["loss"])  # type: ignore[index]
-    trained = chosen_by_round(world)
-    for t, reported in losses.items():
-        assert len(reported) == 4  # everybody with data
-        assert trained[t] == set(sorted(reported, key=lambda k: -reported[k])[:2])
+    assert not same(run(power(candidates=4, chosen=3), **WORLD), run(average_drawn(), **WORLD))
 
 
 def test_candidates_are_drawn_in_proportion_to_their_examples() -> None:
@@ -64,8 +51,8 @@ def test_candidates_are_drawn_in_proportion_to_their_examples() -> None:
         parts = [[0] * 10, [], [0] * 30]
         streams = Streams(1)
 
-    method = power(candidates=1, chosen=1)
-    drawn = Counter(method.choose_candidates({}, t, Sized())[0] for t in range(400))  # type: ignore[arg-type]
+    choices = (Choice(None, Sized(), {}, t) for t in range(400))  # type: ignore[arg-type]
+    drawn = Counter(power(candidates=1, chosen=1).selection.choose_candidates(c)[0] for c in choices)
     assert drawn[1] == 0
     assert 265 < drawn[2] < 335  # 300 expected, standard deviation 8.7
 

@@ -10,10 +10,11 @@ from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.devices.counted import Counted
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.tifl import TiFL, share_chances
+from fedaudit.fl.methods.selected import TiFL
 from fedaudit.fl.runtime import tree
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.selections.tifl import share_chances
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.methods.worlds_of_methods import SETTINGS, continues
 from tests.fl.worlds import EVERYONE, TinyNet, run, same
@@ -29,7 +30,7 @@ def make(**settings: Any) -> TiFL:
 
 
 def state_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = tree.load(folder / "checkpoint" / "state.safetensors")["state"]
+    found: dict[str, Any] = tree.load(folder / "checkpoint" / "state.safetensors")["state"]["selection"]
     return found
 
 

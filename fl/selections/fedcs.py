@@ -3,7 +3,7 @@
 Nishio, Yonetani. Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge. ICC 2019.
 arXiv:1804.08333, Algorithms 2 and 3.
 
-Differs from FedAvg in who is asked: starting with nobody, add the client that lengthens the estimated round
+Who is asked: starting with nobody, add the client that lengthens the estimated round
 least, as long as the round ends before `deadline`; an infinite deadline is FedAvg. With `channel: shared`, as
 in the paper, answers are uploaded one after the other, so a round is as long as the last training and all
 uploads in turn; with `own`, the simulated clock's, it is as long as its slowest client, and everybody who is in
@@ -12,36 +12,28 @@ their resources first.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedaudit.fl.clients.selection import Choice, Selection
 from fedaudit.fl.clients.time_model import MEGABYTE
-from fedaudit.fl.families.expected import expected_times
-from fedaudit.fl.federation import Federation
-from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.families.choosing import expected_times
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.runtime.tree import Tree, size_bytes
+from fedaudit.fl.runtime.tree import size_bytes
 
 Values = NDArray[np.float64]
 
 
-class FedCS(FedAvg):
-    card = replace(
-        FedAvg.card,
-        title="FedCS",
-        source="arXiv:1804.08333, Alg. 2 and 3",
-        text="FedAvg whose server asks only clients that it expects to answer before a deadline.",
-        timed=True,
-    )
+class FedCS(Selection):
+    title, source, timed = "FedCS", "arXiv:1804.08333, Alg. 2 and 3", True
+    text = "FedAvg whose server asks only clients that it expects to answer before a deadline."
 
     @settings
-    class Config(LocalConfig):
+    class Config:
         deadline: float = Field(
             default=2.0, gt=0, description="longest round that is planned, in simulated time; .inf asks everybody"
         )
@@ -50,19 +42,25 @@ class FedCS(FedAvg):
             description="whether clients upload side by side, as on the simulated clock, or one by one",
         )
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def describe(self) -> str:
+        longest = self.config.deadline
+        when = "answer" if np.isinf(longest) else f"answer before {longest:g}, in simulated time"
+        return f"the server asks as many clients as it expects to {when}"
+
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
         if np.isinf(self.config.deadline):
-            return super().choose_candidates(state, round, federation)
-        times = expected_times(self, state, federation)
+            return super().choose_candidates(choice)
+        times, model = expected_times(choice), size_bytes(choice.federation.initial) / MEGABYTE
         upload = np.zeros_like(times)
-        if self.config.channel == "shared" and (clock := federation.clock.model) is not None:
-            upload = size_bytes(state["model"]) / MEGABYTE / clock.workload.bandwidth / clock.capability
+        if self.config.channel == "shared" and (clock := choice.federation.clock.model) is not None:
+            upload = model / clock.workload.bandwidth / clock.capability
         if not times.min() < self.config.deadline:
+            own = "method" if choice.method.config is self.config else "federation.selection"
             raise UserError(
                 f"FedCS asks nobody: the fastest client takes {times.min():.3g}, and the deadline is "
                 f"{self.config.deadline:g}",
-                hint="set a longer method.deadline",
-                key="method.deadline",
+                hint=f"set a longer {own}.deadline",
+                key=f"{own}.deadline",
             )
         return choose_before(times - upload, upload, self.config.deadline)
 

@@ -2,14 +2,14 @@
 often.
 
 Chai, Ali, Zawad, Truex, Anwar, Baracaldo, Zhou, Ludwig, Yan, Cheng. TiFL: A Tier-based Federated Learning System.
-HPDC 2020. arXiv:2001.09249, Algorithm 2. Differs from FedAvg in who trains:
+HPDC 2020. arXiv:2001.09249, Algorithm 2.
 
     clients are sorted by their times into `tiers` groups of equal size
     a tier is drawn, and of it `chosen` clients train; drawing costs the tier one of its credits
     every `interval` rounds all clients score the global model, tiers are sorted by accuracy, the worst first, and
     the i-th of the n with credit left (i = 0, ...) is drawn with probability (n - i) / (n (n + 1) / 2)
 
-Before the first scores all tiers are drawn alike. One tier of which everybody trains is FedAvg. Times are
+Before the first scores all tiers are drawn alike. One tier of which everybody trains is no choice. Times are
 granted to the server, as in FedCS. Clients score with their own examples and send the share of wrong answers, a
 loss; the server takes a tier's mean. Credits are ceil(rounds / tiers), and scores are taken and used every
 `interval` rounds, as in a third party's code (bacox/fltk); the paper has the probabilities change only where
@@ -17,8 +17,7 @@ the accuracy of the last tier fell (`change: fallen`). Tiers are no message: the
 has.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -26,33 +25,25 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.clients.delivery import Deliveries
-from fedaudit.fl.families.expected import expected_times
-from fedaudit.fl.federation import Federation
+from fedaudit.fl.clients.selection import Choice, Chosen, Selection
+from fedaudit.fl.families.choosing import ask_losses, expected_times
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Chosen, LocalConfig
-from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.wire.protection import Message
 
 Values = NDArray[np.float64]
 
 
-class TiFL(FedAvg):
-    card = replace(
-        FedAvg.card,
-        title="TiFL",
-        source="arXiv:2001.09249, Alg. 2",
-        text="FedAvg in which one tier of clients of like speed trains at a time, and tiers that the model "
-        "serves badly are drawn more often.",
-        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_LOSS),
-        timed=True,
+class TiFL(Selection):
+    title, source, timed, asks = "TiFL", "arXiv:2001.09249, Alg. 2", True, (Kind.LOCAL_LOSS,)
+    text = (
+        "FedAvg in which one tier of clients of like speed trains at a time, and tiers that the model "
+        "serves badly are drawn more often."
     )
 
     @settings
-    class Config(LocalConfig):
+    class Config:
         tiers: AtLeastOne = Field(default=5, description="groups of clients of like speed")
         chosen: AtLeastOne = Field(default=5, description="clients of a tier that train in a round, at most")
         interval: AtLeastOne = Field(default=10, description="I: rounds between scores of the global model")
@@ -61,73 +52,72 @@ class TiFL(FedAvg):
             description="whether probabilities follow every score, or only one that fell for the last tier",
         )
 
+    def describe(self) -> str:
+        many = f"at most {self.config.chosen} of one of {self.config.tiers} groups of clients of like speed"
+        return f"{many} train in a round, and groups that the model serves badly are drawn more often"
+
     # Server ------------------------------------------------------------------------------
 
-    def start(self, federation: Federation) -> Tree:
-        state = super().start(federation)
-        times, count = expected_times(self, state, federation), self.config.tiers
+    def start(self, choice: Choice) -> Tree:
+        times, count = expected_times(choice), self.config.tiers
         order = [int(k) for k in np.argsort(times, kind="stable") if np.isfinite(times[k])]
         tiers = [sorted(part.tolist()) for part in np.array_split(np.array(order), min(count, len(order)))]
-        credit = -(-self.config.rounds // len(tiers))
-        return state | {
+        return {
             "tiers": tiers,
-            "credits": [credit] * len(tiers),
+            "credits": [-(-choice.method.config.rounds // len(tiers))] * len(tiers),
             "chances": [1 / len(tiers)] * len(tiers),
             "scores": [],
             "last": -1,
         }
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
         """Everybody where the model is scored; otherwise the tier that is drawn."""
-        if self._is_scored(round):
-            return super().choose_candidates(state, round, federation)
-        tier = self._draw(state["chances"], round, federation)
-        return self._pick(state["tiers"][tier], round, federation)
+        if self._is_scored(choice.round):
+            return super().choose_candidates(choice)
+        own = choice.state["selection"]
+        return self._pick(own["tiers"][self._draw(own["chances"], choice)], choice)
 
-    def select(
-        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Chosen:
-        if not self._is_scored(round):
-            return Chosen(answering, {"drawn": self._draw(state["chances"], round, federation)})
-        wrong: dict[int, float] = {}
-        replies = federation.workers.map("work", [("score", (k, Tree(), Message())) for k in answering])
-        for k, reply in zip(answering, replies, strict=True):
-            heard = federation.wire.uplink(round, reply.message, k, message)
-            if heard is not None:
-                wrong[k] = float(heard[Kind.LOCAL_LOSS]["loss"])
-        scores = [_mean_accuracy(wrong, tier) for tier in state["tiers"]]
-        before, last = state["scores"], state["last"]
+    def select(self, choice: Choice, answering: Sequence[int]) -> Chosen:
+        own = choice.state["selection"]
+        chances = own["chances"]
+        if not self._is_scored(choice.round):
+            return Chosen(answering, {"drawn": self._draw(chances, choice)})
+        wrong = ask_losses(choice, "selection.score", answering)
+        scores = [_mean_accuracy(wrong, tier) for tier in own["tiers"]]
+        before, last = own["scores"], own["last"]
         fallen = not before or last < 0 or scores[last] < before[last]
-        chances = state["chances"]
         if self.config.change == "always" or fallen:
-            chances = share_chances(scores, state["credits"]).tolist()
-        tier = self._draw(chances, round, federation)
-        picked = self._pick(state["tiers"][tier], round, federation)
+            chances = share_chances(scores, own["credits"]).tolist()
+        tier = self._draw(chances, choice)
+        picked = self._pick(own["tiers"][tier], choice)
         learnt = {"drawn": tier, "new_scores": scores, "new_chances": chances}
         return Chosen([k for k in answering if k in picked], learnt)
 
-    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        averaged, drawn = super().combine(state, deliveries, round), state["drawn"]
-        credits = list(state["credits"])
+    def remember(self, choice: Choice, candidates: Sequence[int], heard: Collection[int]) -> Tree:
+        """A round in which nobody was heard costs no credit, and what it learnt is forgotten."""
+        state, own = choice.state, super().remember(choice, candidates, heard)
+        if not heard:
+            return own
+        drawn, credits = state["drawn"], list(own["credits"])
         credits[drawn] -= 1
-        chances: list[float] = state["new_chances"] if "new_chances" in state else state["chances"]
+        chances: list[float] = state["new_chances"] if "new_chances" in state else own["chances"]
         if not credits[drawn]:  # no more of it: the others keep their order
             left = np.where(np.array(credits) > 0, chances, 0.0)
             chances = (left / left.sum()).tolist() if left.sum() else [1 / len(left)] * len(left)
-        scores = state.get("new_scores", state["scores"])
-        return averaged | {"credits": credits, "chances": chances, "scores": scores, "last": drawn}
+        scores = state.get("new_scores", own["scores"])
+        return own | {"credits": credits, "chances": chances, "scores": scores, "last": drawn}
 
     def _is_scored(self, round: int) -> bool:
         return round > 0 and round % self.config.interval == 0
 
-    def _draw(self, chances: Sequence[float], round: int, federation: Federation) -> int:
+    def _draw(self, chances: Sequence[float], choice: Choice) -> int:
         """The round's tier."""
         p = np.array(chances)
-        return int(federation.streams.numpy("tifl", round).choice(len(p), p=p / p.sum()))
+        return int(choice.federation.streams.numpy("tifl", choice.round).choice(len(p), p=p / p.sum()))
 
-    def _pick(self, tier: Sequence[int], round: int, federation: Federation) -> list[int]:
+    def _pick(self, tier: Sequence[int], choice: Choice) -> list[int]:
         """Whom of a tier the server would ask."""
-        rng = federation.streams.numpy("tifl_clients", round)
+        rng = choice.federation.streams.numpy("tifl_clients", choice.round)
         return sorted(rng.permutation(np.array(tier))[: self.config.chosen].tolist())
 
     # Client ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Huang, Lin, Shen, Wu, Lin, Jin, Dinh. An Efficiency-Boosting Client Selection Scheme for Federated Learning With
 Fairness Guarantee. IEEE TPDS 2021. arXiv:2011.01783, Algorithm 2; as a compared method of FreezeFL.
 
-Differs from FedAvg in who is asked. Every client has a queue of the turns it is owed; each round
+Every client has a queue of the turns it is owed; each round
 
     S = argmin over sets of s clients of  V max_{k in S} tau_k - sum_{k in S} Z_k
     Z_k <- max(0, Z_k + beta - x_k),    x_k = 1 for those in S
@@ -14,18 +14,15 @@ server, where the paper estimates them by a bandit. The public code of FreezeFL'
 alone and adds a stray client, and prints rounds twice as long as this optimum.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.families.expected import expected_times
-from fedaudit.fl.federation import Federation
-from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.clients.selection import Choice, Selection
+from fedaudit.fl.families.choosing import expected_times
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Share
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -33,39 +30,38 @@ from fedaudit.fl.runtime.tree import Tree
 Values = NDArray[np.float64]
 
 
-class RBCSF(FedAvg):
-    card = replace(
-        FedAvg.card,
-        title="RBCS-F",
-        source="arXiv:2011.01783, Alg. 2",
-        text="FedAvg whose server asks the fastest clients, but owes every client a share of the turns and asks "
-        "those that it owes most.",
-        timed=True,
+class RBCSF(Selection):
+    title, source, timed = "RBCS-F", "arXiv:2011.01783, Alg. 2", True
+    text = (
+        "FedAvg whose server asks the fastest clients, but owes every client a share of the turns and asks "
+        "those that it owes most."
     )
 
     @settings
-    class Config(LocalConfig):
+    class Config:
         clients_per_round: AtLeastOne = Field(default=3, description="s: clients that are asked")
         penalty: Amount = Field(default=3.0, description="V: what a unit of time costs, in turns owed")
         share: Share | None = Field(
             default=None, description="beta: turns owed to each client a round; null is s over all clients"
         )
 
-    def start(self, federation: Federation) -> Tree:
-        owed = torch.zeros(len(federation.parts), dtype=torch.float64)
-        return super().start(federation) | {"owed": owed}
+    def describe(self) -> str:
+        many = self.config.clients_per_round
+        return f"the server asks {many} clients in a round, fast ones and those that it owes most turns"
 
-    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        times = expected_times(self, state, federation)
-        return choose(times, state["owed"].numpy(), self.config.clients_per_round, self.config.penalty)
+    def start(self, choice: Choice) -> Tree:
+        return {"owed": torch.zeros(len(choice.federation.parts), dtype=torch.float64)}
 
-    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        asked = torch.zeros(len(federation.parts), dtype=torch.float64)
-        asked[list(self.choose_candidates(state, t, federation))] = 1.0
-        share = self.config.share
+    def choose_candidates(self, choice: Choice) -> Sequence[int]:
+        owed = choice.state["selection"]["owed"].numpy()
+        return choose(expected_times(choice), owed, self.config.clients_per_round, self.config.penalty)
+
+    def remember(self, choice: Choice, candidates: Sequence[int], heard: Collection[int]) -> Tree:
+        owed, share = choice.state["selection"]["owed"], self.config.share
+        asked = torch.zeros_like(owed)
+        asked[list(candidates)] = 1.0
         share = min(1.0, self.config.clients_per_round / len(asked)) if share is None else share
-        owed = (state["owed"] + share - asked).clamp(min=0.0)
-        return super().round(t, state, memory, federation) | {"owed": owed}
+        return {"owed": (owed + share - asked).clamp(min=0.0)}
 
 
 def choose(times: Values, owed: Values, count: int, penalty: float) -> list[int]:

@@ -9,9 +9,10 @@ import pytest
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.devices.counted import Counted
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedcs import FedCS, choose_before
-from fedaudit.fl.methods.rbcs_f import RBCSF, choose
+from fedaudit.fl.methods.selected import RBCSF, FedCS
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.selections.fedcs import choose_before
+from fedaudit.fl.selections.rbcs_f import choose
 from tests.fl.worlds import EVERYONE, TinyNet, run, same
 
 COMMON: dict[str, Any] = {"rounds": 6, "local_epochs": 1, "batch_size": 8, "lr": 0.05}
