@@ -132,14 +132,14 @@ def fit(
 
     squared, to_multiple, angle = measures
 
-    def move(distance: Measure) -> "tuple[list[Tensor], Tensor]":
+    def fit_by(distance: Measure) -> "tuple[list[Tensor], Tensor]":
         moved = descend(c, [v.clone() for v in variables], distance, stacked)
         return moved, angle(*moved).detach().double().nan_to_num(nan=math.inf)
 
-    found, apart = move(squared)
+    found, apart = fit_by(squared)
     if bool((apart < MATCHED).all()):
         return found
-    others, further = move(to_multiple)
+    others, further = fit_by(to_multiple)
     return choose_rows(torch.logical_and(apart >= MATCHED, further < apart), others, found)
 
 

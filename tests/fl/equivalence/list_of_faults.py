@@ -67,7 +67,7 @@ FAULTS = [
     Fault(
         "memory is never kept",
         "fl/method.py",
-        "                    memory[k] = reply.memory\n",
+        '                    memory[k] = own | {"protections": kept} if kept else own\n',
         "                    pass\n",
     ),
     Fault(
