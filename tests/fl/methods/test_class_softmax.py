@@ -1,4 +1,4 @@
-"""Losses corrected for class counts: the plain softmax where nothing is to correct, masks where classes lack."""
+"""Losses corrected for class counts: the plain softmax where they are equal, masks where classes are missing."""
 
 from pathlib import Path
 from typing import Any
