@@ -37,7 +37,7 @@ from fedaudit.tables import make_page, write_file
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-NO_REPLAYS = Replay(update_groups=0, clients=0)
+NO_REPLAYS = Replay(updates=(), clients=0)
 OF_ONE = ("analytic", "idlg", "idlg", "idlg", "inverting_gradients", "inverting_gradients")
 OF_MORE = ("dlg", "inverting_gradients", "dlg", "inverting_gradients")
 GREY = 0.5

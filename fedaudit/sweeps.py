@@ -76,7 +76,7 @@ def sweep(
         (4, 'fedavg')
     """
     base = {"device": "auto", **settings, "federation": {"dataset": dataset, **(federation or {})}, "attacks": []}
-    base |= {"record": {"rounds": []} | dict(settings.get("record", {}))}
+    base |= {"record": settings.get("record", [])}
     labelled = {label: dict(spec, **_fix_rounds(rounds)) for label, spec in _label_methods(methods).items()}
     text = json.dumps([base, labelled], sort_keys=True, default=str)
     folder = (

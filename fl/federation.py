@@ -137,8 +137,9 @@ class Federation:
     checkpoints: Checkpoints | None = None
     empty_round: InitVar[Literal["redraw", "skip"]] = "redraw"
     failures: InitVar[FailureConfig | None] = None
-    aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
-    prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
+    aggregator: Aggregator = field(
+        default_factory=mean
+    )  # what a method's server averages models and prototypes by
     compromise: Compromise = field(default_factory=Compromise)
     evaluate_every: int = 1
     progress: Callable[[str, int, int], None] = lambda *_: None
@@ -173,12 +174,6 @@ class Federation:
         self.wire.classes = len(data.classes) if data.task.has_classes else 0
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
-        if not self.prototype_aggregator.by_class:
-            raise UserError(
-                f"{self.prototype_aggregator.title} is no rule for prototypes, of which a class has few",
-                hint="use prototype_aggregator: mean, median, trimmed_mean or capped_mean",
-                key="prototype_aggregator",
-            )
         if isinstance(self.aggregator, RowRule):
             self.aggregator.check_clients(len(self.members))
         if self.aggregator.needs_root and not len(self._holdings.spare):
@@ -224,16 +219,7 @@ class Federation:
     ) -> Averages:
         """The aggregations of one round, with the rule's state out of the server's."""
         before = state.get("aggregator", {})
-        return Averages(
-            self.aggregator,
-            round,
-            self.streams,
-            before,
-            parameters,
-            prototypes=self.prototype_aggregator,
-            root=root or {},
-            head=head,
-        )
+        return Averages(self.aggregator, round, self.streams, before, parameters, root=root or {}, head=head)
 
     def tampering(
         self, averages: Averages, state: Tree, message: Message, server: Server, job: Callable[[int], Job]

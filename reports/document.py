@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.format import date, moment, plural
-from fedaudit.reports.result import AuditResult, Figure, Gallery
+from fedaudit.reports.result import AuditResult, Figure
 from fedaudit.reports.section import Block, Card, Chart, Folded, Pictures, Section, Table
 from fedaudit.reports.visible import visible
 

@@ -1,6 +1,8 @@
-"""What an attack claims of texts and of rows of a table, beside what is true, as a report shows them."""
+"""What an attack claims of images, texts and rows of a table, beside what is true, as a report shows it."""
 
 from typing import Literal
+
+from pydantic import Field
 
 from fedaudit.reports.record import Record
 
@@ -10,6 +12,17 @@ class MarkedWord(Record):
 
     text: str
     mark: Literal["right", "elsewhere", "wrong", "missed"]
+
+
+class Gallery(Record):
+    """Images as PNG, base64. Rows have equal length; `alt` is what a screen reader says."""
+
+    finding: str  # id of the finding it belongs to
+    title: str
+    caption: str
+    alt: str
+    columns: list[str] = Field(default_factory=list)
+    rows: dict[str, list[str]]
 
 
 class TextLines(Record):

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from fedaudit.reports.document import ReportError
-from fedaudit.reports.result import Gallery
+from fedaudit.reports.exhibits import Gallery
 
 PER_STRIP = 10
 

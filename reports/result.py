@@ -15,7 +15,7 @@ from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.decision import DeploymentDecision, Word
-from fedaudit.reports.exhibits import RowTables, Texts
+from fedaudit.reports.exhibits import Gallery, RowTables, Texts
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.imported import ImportRecord, UnverifiedAttack
 from fedaudit.reports.questions import Question, RuleQuestion
@@ -105,17 +105,6 @@ def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     return [g for f in alone for g in (f, *(below.get(f.id, []) if not f.part_of else []))]
 
 
-class Gallery(Record):
-    """Images as PNG, base64. Rows have equal length; `alt` is what a screen reader says."""
-
-    finding: str  # id of the finding it belongs to
-    title: str
-    caption: str
-    alt: str
-    columns: list[str] = Field(default_factory=list)
-    rows: dict[str, list[str]]
-
-
 class Withheld(Record):
     """Pictures that this result does not show, since they are of people's data."""
 
@@ -142,11 +131,14 @@ class Figure(Record):
 
 
 class ClaimCondition(Record):
-    """One thing a claim needs. Checked: it holds; assumed: nobody looked; contradicted: it does not hold."""
+    """One thing a claim needs that cannot be computed from its numbers, or that was."""
 
-    text: str
-    status: Literal["checked", "assumed", "contradicted"]
-    because: str
+    text: str = Field(description="what must hold")
+    status: Literal["checked", "assumed", "contradicted"] = Field(
+        default="assumed",
+        description="checked: it was seen to hold; assumed: nobody looked; contradicted: it does not",
+    )
+    because: str = Field(description="why")
 
 
 class ClaimOutcome(StrEnum):
@@ -376,7 +368,6 @@ class AuditResult(Record):
     rows: list[RowTables] = Field(default_factory=list)
     withheld: list[Withheld] = Field(default_factory=list)
     bounds: list[PrivacyBound] = Field(default_factory=list)
-    claims: list[ClaimRecord] = Field(default_factory=list)
     noise_audits: list[NoiseAuditRecord] = Field(default_factory=list)
     imported: ImportRecord | None = None  # of a recorded federation
     unverified: list[UnverifiedAttack] = Field(default_factory=list)  # what attacks assert and nobody could check

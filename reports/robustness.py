@@ -4,6 +4,7 @@ from pydantic import Field
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.record import Record, Taxon, Threat
 
 LEAST_SEEDS = 5  # a certificate is about the expectation over trainings
@@ -22,7 +23,6 @@ class MatrixCell(Record):
     accuracy: float  # mean over seeds, fraction of the test set
     clean: float
     by_seed: list[tuple[float, float]]  # attacked, clean
-    bisected: bool = False  # run to learn how few malicious clients break the rule; no finding is about it
     severity: str = ""  # of this cell alone, by what it takes at least; empty: nothing for sure
     evidence: list[Evidence] = Field(default_factory=list)
     folders: list[str] = Field(default_factory=list)  # of its runs, inside the run folder
@@ -85,15 +85,6 @@ class DataCertificate(Record):
     seeds: int
     right: float  # share of these images, mean over seeds
     certified: list[tuple[float, float]]  # length of the trigger, share certified; the last is the attack's own
-
-
-class Triggered(Record):
-    """Test images as they are and with a trigger, and what the attacked model answers."""
-
-    title: str
-    caption: str
-    columns: list[str]  # the class, and what it is taken for with the trigger
-    rows: dict[str, list[str]]  # PNG, base64
 
 
 class MovedPrototypes(Record):
@@ -172,7 +163,7 @@ class Robustness(Record):
     data_uncertified: dict[str, list[str]] = Field(default_factory=dict)  # why as a phrase -> settings with rules
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, TriedAdversary] = Field(default_factory=dict)  # by label
-    triggered: list[Triggered] = Field(default_factory=list)
+    triggered: list[Gallery] = Field(default_factory=list)  # test images with a trigger, and what is answered
     prototypes: list[MovedPrototypes] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran
     replayed: ReplayedRound | None = None  # set where no federation was run

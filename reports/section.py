@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedaudit.reports.exhibits import Texts
+from fedaudit.reports.exhibits import Gallery, Texts
 from fedaudit.reports.page import Page
-from fedaudit.reports.result import AuditResult, Figure, Gallery, Severity
+from fedaudit.reports.result import AuditResult, Figure, Severity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,9 @@
 """How much there is of everything a reader has to learn: `python -m tests.count_house`.
 
 A function is used once where its name is read in one place of the product, whoever else reads it; a file that
-starts with `_` is imported from another room where a file outside its folder imports it.
+starts with `_` is imported from another room where a file outside its folder imports it. A record model is one
+under `Record`: what audit.json and evidence hold. A group of settings is one under `Group`: keys of a config, a
+policy, a file of claims or of a reviewer.
 """
 
 import ast
@@ -63,6 +65,20 @@ def list_used_once() -> list[tuple[str, str]]:
     ]
 
 
+def list_under(base: str) -> set[tuple[str, str]]:
+    """(file, class) of the product, of those that derive from the class of this name."""
+    classes = [
+        (path.relative_to(ROOT).as_posix(), node.name, {ast.unparse(b) for b in node.bases})
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    names = {base}
+    while more := {name for _, name, bases in classes if bases & names} - names:
+        names |= more
+    return {(path, name) for path, name, bases in classes if bases & names}
+
+
 def list_models(kind: object) -> list[type[BaseModel]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
@@ -122,7 +138,9 @@ def count_house() -> dict[str, object]:
         "dir(SimulatedCase)": count_public(SimulatedCase),
         "dir(RecordedCase)": count_public(RecordedCase),
         "`_files` imported from other rooms": len(list_private_imports()),
+        "record models": len(list_under("Record")),
         "frame keys": len(list_frame_keys()),
+        "groups of settings": len(list_under("Group")),
         "options": sum(map(len, found.values())),
         "commands": len(found),
         "module functions used once": len(list_used_once()),

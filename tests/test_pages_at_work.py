@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
     "federation": {
         "dataset": "digits",
         "clients": 6,
-        "train_limit": 600,
+        "limit": 600,
         "partition": {"name": "dirichlet", "alpha": 0.5},
         "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.3, "reference": 0.3},
@@ -209,7 +209,7 @@ def test_the_configs_of_a_page_are_audited(page: Path, desk: Path) -> None:
         if any(own in body for own in ("models/mine", "mine:Majority", "mine.npz")):  # of the reader's own
             continue
         config["method"] |= {"rounds": 1}
-        config |= {"budget": 0.1, "report": {"formats": ["json"]}}
+        config |= {"budget": 0.1, "report": ["json"]}
         (desk / f"config_{number}.yaml").write_text(yaml.safe_dump(config))
         status, said = type_line(f"fedaudit run config_{number}.yaml --trust-plugins", desk)
         assert status in VERDICTS and "Traceback" not in said, (body, said)

@@ -257,10 +257,10 @@ def test_what_torch_needs_is_in_the_lock_too() -> None:
 
 
 SMALL = """
-federation: {dataset: digits, train_limit: 240, clients: 4, availability: full, model: small_cnn,
+federation: {dataset: digits, limit: 240, clients: 4, availability: full, model: small_cnn,
   partition: {name: dirichlet, alpha: 0.3}}
 method: {name: rebafl, rounds: 2, local_epochs: 1, batch_size: 20}
-record: {rounds: all}
+record: all
 attacks: [class_list]
 report: [json]
 """
@@ -269,7 +269,7 @@ federation: {dataset: digits, clients: 4, partition: iid, availability: full, mo
   holdout: {auxiliary: 0.2, reference: 0.4}}
 method: {name: fedavg, rounds: 1, local_epochs: 1, batch_size: 20, weighting: uniform}
 protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 100.0}]
-record: {rounds: all}
+record: all
 attacks: [hidden_images, analytic, played_message, rmia, label_counts_from_update, label_counts_from_gradient]
 report: [json]
 """

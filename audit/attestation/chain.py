@@ -265,15 +265,13 @@ def _digest_links(chain: Chain, name: str) -> dict[str, str]:
 
 
 def digest_terms(config: Config, name: str, policy: GradingPolicy | None = None) -> dict[str, str]:
-    """What a phase reads besides other phases: the policy and files of claims, which only a verdict reads.
+    """What a phase reads besides other phases: the policy, which only a verdict reads.
 
     `policy` is by default the one that the config names.
     """
     if name != "score":
         return {}
-    claims = zip(config.claims, config.locate_claims(), strict=True)
-    policy = policy or load_policy(config.locate_policy())
-    return {"policy": policy.sha256} | {f"claims {path}": of_file(file, "") for path, file in claims}
+    return {"policy": (policy or load_policy(config.locate_policy())).sha256}
 
 
 def find_registration(chain: Chain, policy: GradingPolicy) -> tuple[str, str]:

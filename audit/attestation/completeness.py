@@ -12,7 +12,7 @@ from typing import Any
 
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.record import RecordSettings
+from fedaudit.audit.settings.record import Recorded
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
@@ -47,7 +47,7 @@ def check_simulation(
     folder: Path,
     card: Card,
     evaluate_every: int,
-    record: RecordSettings,
+    record: Recorded,
     lines: Sequence[Mapping[str, Any]],
     history: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _check_bytes(lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[s
                 return
 
 
-def _check_senders(manifest: Path, record: RecordSettings, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_senders(manifest: Path, record: Recorded, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of every kind that clients sent to the same readers, as many were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str, frozenset[str]], set[str]] = defaultdict(set)
     for line in lines:
@@ -95,14 +95,12 @@ def _check_senders(manifest: Path, record: RecordSettings, lines: Sequence[Mappi
             readers = frozenset(map(read_role, line["seen_by"]))
             for kind in line["kinds"]:
                 recorded[int(line["round"]), line["channel"], kind, readers].add(line["sender"])
-    whole = record.rounds == "all" and record.clients == "all"
     for line in lines:
         if "traffic" not in line or not is_from_client(line):
             continue
         readers = frozenset(map(read_role, line["seen_by"]))
         found = len(recorded[int(line["round"]), line["channel"], line["traffic"], readers])
-        kept = record.kinds is None or line["traffic"] in record.kinds
-        if found > line["senders"] or (whole and kept and found < line["senders"]):
+        if found > line["senders"] or (record == "all" and found < line["senders"]):
             yield (
                 f"in round {line['round']} {line['senders']} clients sent {line['traffic']}, "
                 f"and {manifest} lists messages of {found}"

@@ -8,9 +8,7 @@ from functools import cached_property, partial
 import torch
 from torch.random import fork_rng
 
-from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.execution.site import Site, build_site
@@ -96,9 +94,6 @@ class Simulation:
         """
         self._refuse_lone_examples(holdings.parts, workers)
         config, federation = self.case.config, self.case.config.federation
-        of_prototypes: Aggregator = build_plugin(
-            "aggregators", config.prototype_aggregator, "prototype_aggregator"
-        )
         availability = self.case.participation.availability
         assert availability is not None
         return Federation(
@@ -106,7 +101,6 @@ class Simulation:
             initial=self.case.network.initial() if initial is None else initial,
             availability=availability,
             aggregator=self.case.aggregator,
-            prototype_aggregator=of_prototypes,
             compromise=self.case.compromise,
             wire=wire,
             workers=workers,

@@ -91,7 +91,7 @@ class RecordedCase:
             classes=tuple(stated.classes),
             mean=tuple(stated.mean),
             std=tuple(stated.std),
-            about=stated.about or "The examples were stated by the federation's operator.",
+            about="The examples were stated by the federation's operator.",
             columns=self._columns,
             task=self._task,
         )

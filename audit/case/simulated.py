@@ -96,19 +96,19 @@ class SimulatedCase:
     @cached_property
     def _subset(self) -> Data:
         federation = self.config.federation
-        limits = federation.train_limit, federation.test_limit
         # hundreds of runs of a matrix are open together: they hold the same arrays
-        data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
+        key = ("subset", repr(self._named_data), *federation.limits, self.config.seed)
+        data = share_result(key, self._draw_subset)
         return replace(data, task=read_task(federation.model, data.task, "federation.model"))
 
     def _draw_subset(self) -> Data:
         """Examples within the limits of the config."""
         data = share_result(("data", repr(self._named_data)), lambda: read_data(self.dataset))
-        limits = self.config.federation
+        train, test = self.config.federation.limits
         return replace(
             data,
-            train=_draw_examples(data.train, limits.train_limit, self.streams, "train_limit"),
-            test=_draw_examples(data.test, limits.test_limit, self.streams, "test_limit"),
+            train=_draw_examples(data.train, train, self.streams, "train_limit"),
+            test=_draw_examples(data.test, test, self.streams, "test_limit"),
         )
 
     @cached_property
@@ -243,7 +243,7 @@ class SimulatedCase:
         found: Availability = build_plugin(
             "availability", self.config.federation.availability, "federation.availability"
         )
-        return found
+        return found.among(lambda: self.population.counts)
 
     def _describe_drawing(self, client: int | None) -> Drawn:
         if not self._selection.is_everybody:

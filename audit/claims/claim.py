@@ -15,8 +15,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, Number, Whole
 from fedaudit.fl.ledger import Adjacency, Mechanism
 from fedaudit.fl.runtime.yaml import read_yaml
-
-Status = Literal["checked", "assumed", "contradicted"]
+from fedaudit.reports.result import ClaimCondition
 
 
 class Promise(Group):
@@ -33,17 +32,6 @@ class Promise(Group):
         if self.finite and self.epsilon is not None:
             raise ValueError("must have a number or be finite, not both")
         return self
-
-
-class Prerequisite(Group):
-    """Something the claim needs that cannot be computed from its numbers."""
-
-    text: str = Field(description="what must hold")
-    status: Status = Field(
-        default="assumed",
-        description="checked: the reviewer saw it hold; assumed: nobody looked; contradicted: it does not hold",
-    )
-    because: str = Field(description="why")
 
 
 class NoiseTarget(Group):
@@ -78,7 +66,7 @@ class Claim(Group):
         default={"1 release": 1}, min_length=1, max_length=6, description="heading -> how many"
     )
     settings: tuple[Setting, ...] = Field(min_length=1, max_length=40, description="assumptions, a row each")
-    conditions: tuple[Prerequisite, ...] = Field(default=(), description="assumptions that no number decides")
+    conditions: tuple[ClaimCondition, ...] = Field(default=(), description="assumptions that no number decides")
     targets: tuple[NoiseTarget, ...] = Field(default=(), description="guarantees to find noise for")
     empirical: str = Field(default="", description="what was measured, in words")
     notes: tuple[str, ...] = Field(default=(), description="further sentences")

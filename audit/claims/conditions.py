@@ -4,9 +4,11 @@ Most follow from the numbers: what the cited formula needs, what is stated, how 
 the claimed one. The others are the reviewer's, in the file of claims.
 """
 
+from typing import Literal
+
 from fedaudit.audit.accounting.formulas import classical
 from fedaudit.audit.accounting.lints.numbers import MOST_DELTA
-from fedaudit.audit.claims.claim import Claim, Status
+from fedaudit.audit.claims.claim import Claim
 from fedaudit.audit.claims.setting import Setting
 from fedaudit.reports.format import number
 from fedaudit.reports.result import ClaimCondition
@@ -78,7 +80,7 @@ def _check_settings(claim: Claim) -> list[ClaimCondition]:
     if claimed.sampling != "none":
         same = actual.describe_draw() == claimed.describe_draw()
         now = actual.describe_draw() or "not sampled"
-        status: Status = "assumed" if same else "contradicted"
+        status: Literal["assumed", "contradicted"] = "assumed" if same else "contradicted"
         because = "the numbers cannot show it" if same else f"what is released is {now}"
         found.append(ClaimCondition(text=SAMPLED[claimed.sampling], status=status, because=because))
     if (bounded := _check_sensitivity(claim, claimed, actual)) and bounded.text not in named:

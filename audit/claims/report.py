@@ -8,20 +8,21 @@ from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.claims.claim import Claim, TimedClaim, load
 from fedaudit.audit.claims.clock import score_timing
 from fedaudit.audit.claims.scores import record_failure, rescore
-from fedaudit.reports.document import Chapter, compose
+from fedaudit.reports.claims import page, table
+from fedaudit.reports.document import Chapter
 from fedaudit.reports.format import plural
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import AuditResult, ClaimOutcome, ClaimRecord, Headline
-from fedaudit.reports.section import Block, Card, Paragraph, Section
-from fedaudit.reports.sections.claims import page, table
+from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Headline
+from fedaudit.reports.section import Card, Paragraph
 from fedaudit.reports.standalone import StandaloneDocument, describe_alone
+from fedaudit.reports.visible import visible
 
 
-class Overview(Section):
-    card = Card(title="All claims", order=10)
-
-    def build(self, result: AuditResult) -> list[Block]:
-        return [
+def list_all(claims: Sequence[ClaimRecord]) -> Chapter:
+    """Every claim in one table."""
+    return Chapter(
+        card=Card(title="All claims", order=10),
+        blocks=(
             Paragraph(
                 "Each claim is computed again from its own numbers: whether its formula applies, what one "
                 "release costs, what all of them cost together, and what noise would make it true. A claim "
@@ -29,9 +30,10 @@ class Overview(Section):
                 "else it cannot be decided. Its page lists what was checked, what is assumed and what is "
                 "contradicted. Smaller epsilon is more private."
             ),
-            table(result.claims),
-            Paragraph(tally(result.claims)),
-        ]
+            table(claims),
+            Paragraph(tally(claims)),
+        ),
+    )
 
 
 def tally(claims: Sequence[ClaimRecord]) -> str:
@@ -56,7 +58,7 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
         claims += [*file.claims, *file.timed]
     progress("claims", 0, len(claims))
     try:
-        found = call(_score_all, SECONDS * len(claims), GIGABYTES, claims) if claims else []
+        found = call(_score_all, SECONDS * len(claims), GIGABYTES, claims)
     except Exceeded:  # by which of them is not known
         found = [_score_alone(c) for c in claims]
     progress("claims", len(claims), len(claims))
@@ -79,12 +81,14 @@ def _score_alone(claim: Claim | TimedClaim) -> ClaimRecord:
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
     """The report, as PDF."""
+    claims = [ClaimRecord.model_validate(visible(claim.model_dump())) for claim in claims]
     worst = max(claims, key=lambda c: c.severity.rank)
     headline = Headline(severity=worst.severity, sentence=f"{worst.title}. {worst.verdict}")
-    result = describe_alone(title, headline, command).model_copy(update={"claims": list(claims)})
-    chapters = [*compose(result, [Overview()]).chapters]
+    chapters = [list_all(claims)]
     for claim in claims:
         chapters.append(Chapter(card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))))
     private = all(c.exact is not None for c in claims)
     about = plural(len(claims), "claim") + (" about differential privacy" if private else "")
-    return Pdf().render(StandaloneDocument(result=result, chapters=tuple(chapters), about=about))
+    return Pdf().render(
+        StandaloneDocument(result=describe_alone(title, headline, command), chapters=tuple(chapters), about=about)
+    )

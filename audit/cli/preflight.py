@@ -53,7 +53,7 @@ class Forecast:
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
             rate, gives = getattr(case.training, "lr", 1), case.data.gives
-            refuse_fruitless(rate, gives, config.attacks, matrix=config.matrix, absence=config.absence)
+            refuse_fruitless(rate, gives, config.attacks, config.matrix)
             Simulation(case).refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
@@ -80,8 +80,8 @@ class Forecast:
             assert drawn is not None
             yield from (
                 shortage.warn_of_rule(config.aggregator.name, case.aggregator, drawn)
-                if config.matrix is None
-                else shortage.warn_of_matrix(config.matrix, drawn)
+                if config.attack_matrix is None
+                else shortage.warn_of_matrix(config.attack_matrix, drawn)
             )
         yield from _list_rows(
             "protections", {f"{i + 1}": describe_protection(p) for i, p in enumerate(case.protections)}
@@ -188,8 +188,8 @@ class Forecast:
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
         c, further = self._config, count_options(self._config.variants)
-        if c.matrix is not None:
-            further += len(plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed))
+        if c.attack_matrix is not None:
+            further += len(plan_matrix(c.attack_matrix, c.method, c.federation, c.protections, c.seed))
         if c.absence is not None:
             further += len(plan_dropout(c.absence, c.method, find_holders(c)))
         return further

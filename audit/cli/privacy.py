@@ -52,8 +52,8 @@ def claims(
     """Score published or contractual claims again and write a PDF."""
     from fedaudit.audit.claims.report import pdf, score_files, tally
     from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.reports.claims import table
     from fedaudit.reports.section import words
-    from fedaudit.reports.sections.claims import table
 
     with progress() as report_progress:
         title, found = score_files(files, report_progress)

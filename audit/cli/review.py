@@ -154,7 +154,7 @@ def _seal(judged: "Judged", key: "Ed25519PrivateKey") -> Iterator[str]:
 
     folder = judged.folder
     with folder.lock():
-        write = partial(write_reports, folder.path, judged.config.sections, judged.config.report)
+        write = partial(write_reports, folder.path, judged.config.report)
         record = seal_run(folder.path, judged.result, key, judged.required, write)
     yield f"sealed: {folder.path / SEAL}, counts until {record.expires}"
     yield f"signer: SHA-256 {record.signer}"

@@ -24,7 +24,7 @@ federation:
   holdout: {{auxiliary: 0.3, reference: 0.3}}        # rows for the attacker, and for controls
 
 method: {{name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}}    # guessed
-record: {{rounds: all}}                              # what attacks may read
+record: all                                        # what attacks may read
 
 attacks: auto                                      # every attack that applies, as far as the budget goes
 budget: 3                                           # minutes of one core

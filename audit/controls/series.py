@@ -30,7 +30,7 @@ def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig)
     """Batch size -> steps, and visits, that these clients are played for, about."""
     rounds = min(training.rounds, MOST_ROUNDS)
     each = fit_people(EACH, clients.upload_bytes * len(clients) * rounds * clients.origins)
-    people = sum(min(each, n) for n in clients.sizes) if settings.update_groups else 0
+    people = sum(min(each, n) for n in clients.sizes) if settings.updates else 0
     steps = clients.step * max(1, training.local_epochs)
     return {1: people * rounds * steps, VISITS: people * rounds * clients.visits}
 
@@ -45,7 +45,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     noise = {f"noise_std.{k}": published_noise(lab.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]
     uploads = [a for a in uploads if has_received_model(recorded, a)]
-    if not uploads or not settings.update_groups:
+    if not uploads or not settings.updates:
         return made
     rng = seeds.numpy("replay_series")
     by_client: dict[int, list[Artifact]] = {}

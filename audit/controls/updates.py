@@ -9,6 +9,8 @@ planted leak: single people are planted through every client's code, with the ru
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from fedaudit.attacks.evaluation.gradients import KINDS
 from fedaudit.attacks.evaluation.sources import uploads as read
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
-from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.controls import Played, Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.method import LocalConfig
@@ -29,19 +31,17 @@ MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are 
 
 def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
     """Batch size -> steps, and visits, that these clients are played for, about."""
-    sizes, groups = clients.sizes, count_groups(clients.upload_bytes, settings)
-    able = [n for n in settings.updates if n <= max(sizes, default=0)]
-    steps = Counter({n: clients.protected_step * groups * sum(settings.update_steps) for n in able})
-    steps[VISITS] = groups * len(able) * len(settings.update_steps)
-    each = (
-        fit_people(EACH, clients.upload_bytes * len(clients) * clients.origins) if settings.update_groups else 0
-    )
+    sizes, steps = clients.sizes, Counter[int]()
+    for n, some, times in fit_updates(clients.upload_bytes, settings):
+        if n <= max(sizes, default=0):
+            steps += Counter({n: clients.protected_step * times * some, VISITS: times})
+    each = fit_people(EACH, clients.upload_bytes * len(clients) * clients.origins) if settings.updates else 0
     people = sum(min(each, n) for n in sizes)
     return steps + Counter({1: clients.step * people, VISITS: clients.visits * people})
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
-    """Replayed uploads of whatever kind, settings.update_groups of every size and step count.
+    """Replayed uploads of whatever kind, as many of each as settings.updates says.
 
     `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
     Empty where the method sends no model, or no broadcast was recorded.
@@ -56,28 +56,29 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in lab.owned)).tolist())
     clients = every[: settings.clients]
-    groups = count_groups(max(a.size_bytes for a in uploads), settings)
-    for batch in settings.updates:
+    wanted = fit_updates(max(a.size_bytes for a in uploads), settings)
+    for batch, some in groupby(wanted, key=itemgetter(0)):
+        of_batch = list(some)
         able = [k for k in clients if len(lab.owned[k]) >= batch >= lab.smallest_batch]
-        for i in range(groups if able else 0):
+        for i in range(max(times for _, _, times in of_batch) if able else 0):
             client = able[i % len(able)]
             chosen = np.sort(rng.choice(lab.owned[client], batch, replace=False))
-            for steps in settings.update_steps:
+            for steps in (steps for _, steps, times in of_batch if i < times):
                 id = f"replay/update-b{batch}-s{steps}/{i}"
                 streams = Streams(seeds.key("replay_updates", batch, steps, i))
                 note = {"batch": batch, "steps": steps}
                 made.add(
                     id, latest[client], _send(lab, latest[client], chosen, steps, recorded, streams), chosen, note
                 )
-    if settings.update_groups and every and lab.smallest_batch == 1:
+    if settings.updates and every and lab.smallest_batch == 1:
         _plant_people(lab, {k: latest[k] for k in every}, recorded, made)
     return made
 
 
-def count_groups(upload: int, settings: Replay) -> int:
-    """Updates of each size and number of steps, where an upload has so many bytes."""
-    whole = upload * len(settings.updates) * len(settings.update_steps)
-    return min(settings.update_groups, max(1, MOST_BYTES // max(1, whole)))
+def fit_updates(upload: int, settings: Replay) -> list[Played]:
+    """The updates to replay, fewer of each where an upload has so many bytes that they fill the memory."""
+    most = max(1, MOST_BYTES // max(1, upload * len(settings.updates)))
+    return [(n, steps, min(times, most)) for n, steps, times in settings.updates]
 
 
 def fit_people(each: int, size: int) -> int:

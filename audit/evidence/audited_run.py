@@ -90,8 +90,8 @@ class AuditedRun:
     @property
     def show(self) -> Literal["redacted", "reconstructions", "full"]:
         """How much the report shows of people: all only of a public data set, unless the config says so."""
-        if self.config.report.show != "auto":
-            return self.config.report.show
+        if self.config.show != "auto":
+            return self.config.show
         is_open = isinstance(self.case, SimulatedCase) and self.case.dataset.holds != "private"
         return "full" if is_open else "redacted"
 

@@ -104,7 +104,7 @@ class EvidenceFolder:
 
     @cached_property
     def absence(self) -> Absence | None:
-        """None where the config has no `absence`."""
+        """None where the config compares no absent clients."""
         return self._read_if_there(ABSENCE, Absence)
 
     def _read_if_there(self, name: str, form: type[T]) -> T | None:

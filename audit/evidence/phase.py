@@ -30,8 +30,6 @@ class Phase:
         found = {k: resolved[k] for k in self.keys if k in resolved}
         if not found.get("checks"):  # earlier folders say nothing of them
             found.pop("checks", None)
-        if self.name == "score":  # of the report, what the result itself may hold
-            found["show"] = resolved["report"]["show"]
         return found
 
 
@@ -39,9 +37,9 @@ PHASES = (
     Phase("simulate", ("seed", *SIMULATED, "record", "evaluate_every")),
     Phase("attack", ("attacks", "checks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "noise_audit")),
-    Phase("matrix", ("matrix", "absence"), "experiments.matrix"),  # its cells are runs with phases of their own
-    Phase("score", ("policy", "title", "system", "claims", "variants")),
-    Phase("report", ("report", "sections")),
+    Phase("matrix", ("matrix",), "experiments.matrix"),  # its cells are runs with phases of their own
+    Phase("score", ("policy", "title", "system", "show", "variants")),
+    Phase("report", ("report",)),
 )
 FIXED = PHASES[0].keys  # what a run folder can never change
 IMPORT = Phase("import", ("seed", "subject", "protections"), "phases.import_")

@@ -95,7 +95,7 @@ class Variants:
             "variants": [],
         }
         if isinstance(self._config, SimulatedConfig):
-            changes |= {"method": plain["method"], "matrix": None, "absence": None}
+            changes |= {"method": plain["method"], "matrix": None}
         changed = overridden(self._config, changes, where=where)
         if changed.attacks is None and variant.attacks is None:  # what it sends decides
             return changed

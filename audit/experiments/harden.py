@@ -138,10 +138,7 @@ class Search:
         Audits the config where that was not done. Raises UserError where the audit cannot run.
         """
         if not is_audited_run(self._run.path, resolve(self._config)):
-            unneeded: dict[str, Any] = {"variants": [], "matrix": None}
-            if isinstance(self._config, SimulatedConfig):
-                unneeded["absence"] = None
-            self._config = overridden(self._config, unneeded, where="harden")
+            self._config = overridden(self._config, {"variants": [], "matrix": None}, where="harden")
             self._audit.execute([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
         base = self._summarise("as audited", self._config.protections, first, word=first.verdict.word)
@@ -216,7 +213,7 @@ class Search:
     def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
         """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
         screened = self._audit.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
-        changes: dict[str, Any] = {"noise_audit": False, "report": {"formats": ["json"]}}
+        changes: dict[str, Any] = {"noise_audit": False, "report": ["json"]}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
         wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
         folder = self._run.inside(f"tried/{variant.name}")

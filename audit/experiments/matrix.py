@@ -22,8 +22,7 @@ from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.reach import plan_leaders
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
-from fedaudit.audit.robustness.table import plan_bisection, tabulate
-from fedaudit.audit.settings.absence import DropoutSettings
+from fedaudit.audit.robustness.table import tabulate
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
@@ -45,7 +44,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         return run_all(list_cells(config, changes, run.inside(place), ("simulate",)), progress)
 
     progress("matrix", 0, 1)
-    if config.matrix is None:
+    if config.attack_matrix is None:
         durable.remove(run.evidence / MATRIX)
     else:
         if isinstance(config, SimulatedConfig):
@@ -56,11 +55,11 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
                 protections=config.protections,
                 seed=config.seed,
             )
-            made = run_matrix(config.matrix, plan, partial(simulate, "matrix"))
+            made = run_matrix(config.attack_matrix, plan, partial(simulate, "matrix"))
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
             find = partial(find_round, case)
-            made = replay_round(find, case.clients, config.matrix, config.seed, progress)
+            made = replay_round(find, case.clients, config.attack_matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):
         if config.absence is None:
@@ -68,7 +67,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         else:
             with sharing():
                 wanted = plan_dropout(config.absence, config.method, find_holders(config))
-                classes = SimulatedCase(config).data.classes if config.absence.leaving else ()
+                classes = SimulatedCase(config).data.classes
             curves = run_dropout(config.absence, wanted, classes, partial(simulate, "absence"))
             run.write(run.evidence / ABSENCE, curves.model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
@@ -107,17 +106,12 @@ def run_matrix(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simu
             todo, uncompared = plan_leaders(ended, ran)
             failures += [Failure(name=n, code=BROKEN, sentence=why) for n, why in uncompared.items()]
             is_led = True
-        if not todo and matrix.breakdown:
-            todo = plan_bisection(plan, matrix, made, ran)
         if not todo:
             return made
 
 
 def run_dropout(
-    absence: DropoutSettings,
-    wanted: Mapping[DropoutRun, Mapping[str, Any]],
-    classes: Sequence[str],
-    simulate: Simulate,
+    absence: Matrix, wanted: Mapping[DropoutRun, Mapping[str, Any]], classes: Sequence[str], simulate: Simulate
 ) -> Absence:
     """Every curve of the `wanted` runs; raises UserError where none of them came to its end."""
     places = {place.folder: place for place in wanted}

@@ -44,8 +44,6 @@ def check_statements(
         items.append(f"that the network is trained on the task {s.examples.task}")
     if s.clients is not None and s.clients > heard:
         items.append(f"that there are {s.clients:,} clients, of which {heard:,} were heard")
-    if s.examples.about:
-        items.append(f"what the examples are ({s.examples.about.rstrip('.')})")
     if s.method and any(c.id == "training" and c.status == "open" for c in checks):
         items.append("the settings of clients' training, and the normalisation")
     if examples.parts:

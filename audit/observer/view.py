@@ -152,7 +152,7 @@ def absent(
     if lost := [k for k in missing if k in declared and k not in kept]:
         return (
             f"no {' or '.join(lost)} was recorded: {method.title} may send it in rounds that the "
-            "setting record.rounds leaves out"
+            "setting record leaves out"
         )
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 

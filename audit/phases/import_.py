@@ -333,8 +333,7 @@ def list_copies(config: Config) -> dict[str, Path]:
     model = config.require_recorded().subject.model
     settings = {model.name: model.settings.get(PATH), TOKENIZER: model.settings.get(TOKENIZER)} if model else {}
     policy = {"policy": config.policy} if config.names_policy_file else {}
-    named = settings | policy | {Path(p).stem: p for p in config.claims}
-    return {name: Path(str(path)) for name, path in named.items() if path}
+    return {name: Path(str(path)) for name, path in (settings | policy).items() if path}
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:

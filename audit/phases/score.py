@@ -10,7 +10,6 @@ from fedaudit.audit.case.facts import keep_facts
 from fedaudit.audit.case.metrics import keep_known, summary
 from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference
 from fedaudit.audit.case.scope import describe_scope
-from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.evidence.audited_run import AuditedRun, describe_run
 from fedaudit.audit.evidence.files import read_policy, read_result
 from fedaudit.audit.evidence.variants import Variants
@@ -33,7 +32,7 @@ from fedaudit.reports.system import System
 Progress = Callable[[str, int, int], None]
 # Keys of audit.json that state a verdict and what it rests on
 FACTS = (
-    *("findings", "questions", "rule_questions", "people", "bounds", "claims", "noise_audits", "unverified"),
+    *("findings", "questions", "rule_questions", "people", "bounds", "noise_audits", "unverified"),
     *("robustness", "absence", "history", "summary_metrics", "alternatives", "decision"),
 )
 
@@ -106,7 +105,6 @@ class Scoring:
             texts=[t for file in left.attacks for t in list_texts(file)],
             rows=[*evidence.checks.rows, *(r for file in left.attacks for r in list_rows(file))],
             bounds=account.bounds,
-            claims=score_files(config.locate_claims()).claims,
             noise_audits=account.noise_audits,
             imported=left.imported,
             unverified=list_unverified_claims(left.attacks),

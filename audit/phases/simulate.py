@@ -1,6 +1,7 @@
 """Phase 1: train the federation and record what crosses the wire. Continues where it was killed."""
 
 from collections.abc import Callable
+from functools import partial
 
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.federation import Simulation
@@ -10,17 +11,15 @@ from fedaudit.audit.planning.choice import refuse_fruitless, refuse_impossible
 from fedaudit.audit.robustness.dropout import find_holders
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
-from fedaudit.audit.settings.record import RecordSettings
+from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import Site
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
 from fedaudit.fl.recording.recorder import Choice, Recorder
 from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.wire import Wire
 
 Progress = Callable[[str, int, int], None]
@@ -35,12 +34,12 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
         timed = config.federation.is_timed
         refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
         rate, gives = getattr(case.training, "lr", 1), case.data.gives
-        refuse_fruitless(rate, gives, config.attacks, matrix=config.matrix, absence=config.absence)
+        refuse_fruitless(rate, gives, config.attacks, config.matrix)
         find_holders(config)  # whose absence would be refused when all has been trained
     if not case.trained_on:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)
-    recorder = Recorder(run.artifacts, _choose_messages(config.record, case.clients, case.streams))
+    recorder = Recorder(run.artifacts, _choose_messages(config.record))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
     simulation = Simulation(case)
@@ -65,25 +64,6 @@ def _start_workers(count: int | str, device: str, site: Callable[[], Site]) -> w
     return worker_kinds.start(worker_kinds.processes(count, device), site)
 
 
-def _choose_messages(record: RecordSettings, clients: int, streams: Streams) -> Choice:
+def _choose_messages(record: Recorded) -> Choice:
     """Which messages the recorder keeps."""
-    rounds = record.rounds
-    if rounds == "all":
-        keep_round = lambda t: True  # noqa: E731
-    elif rounds == "last":
-        keep_round = lambda t: False  # noqa: E731
-    elif isinstance(rounds, int):
-        keep_round = lambda t: t % rounds == 0  # noqa: E731
-    else:
-        keep_round = lambda t: t in set(rounds)  # noqa: E731
-    if record.clients == "all":
-        keep_client = lambda k: True  # noqa: E731
-    elif isinstance(record.clients, int):
-        everyone = streams.numpy("record").permutation(clients)
-        chosen = set(everyone[: record.clients].tolist())
-        keep_client = chosen.__contains__
-    else:
-        keep_client = set(record.clients).__contains__
-    kinds = None if record.kinds is None else frozenset(Kind(k) for k in record.kinds)
-    milestones = rounds == "last" or isinstance(rounds, int)
-    return Choice(rounds=keep_round, milestones=milestones, clients=keep_client, kinds=kinds)
+    return Choice(rounds=partial(is_recorded, record), milestones=keeps_last(record), kinds=list_kinds(record))

@@ -17,13 +17,13 @@ from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.control import load_control
-from fedaudit.audit.controls.updates import count_groups
+from fedaudit.audit.controls.updates import fit_updates
 from fedaudit.audit.observer.reach import ObservedTraffic, Rounds, predict_traffic
 from fedaudit.audit.planning.efforts import Sizes, estimate_seconds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
-from fedaudit.audit.settings.record import RecordSettings
+from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.scene import Scene, is_about, list_questions, list_twins
@@ -77,7 +77,8 @@ def choose(config: Config, case: Case) -> AttackChoice:
     """The attacks of this config; deterministic."""
 
     def make() -> tuple[AttackChoice, Case]:
-        method, record, timed = "recorded", RecordSettings(), False
+        method, timed = "recorded", False
+        record: Recorded = "last"
         if isinstance(config, SimulatedConfig):
             method, record, timed = config.method.name, config.record, config.federation.is_timed
         traffic = plan_traffic(case.card, case.protections, timed)
@@ -196,25 +197,15 @@ def plan_traffic(card: MethodCard, protections: Sequence[Protection], timed: boo
     return PlannedTraffic(card.title, predict_traffic(card, (), timed), protected._replace(kinds=left))
 
 
-def _plan_rounds(
-    traffic: ObservedTraffic, record: RecordSettings, rounds: int
-) -> dict[tuple[Channel, Kind], Rounds]:
+def _plan_rounds(traffic: ObservedTraffic, record: Recorded, rounds: int) -> dict[tuple[Channel, Kind], Rounds]:
     sent = frozenset(range(rounds))
-    kept = frozenset(r for r in sent if _is_kept(record, r, rounds))
+    kept = frozenset(r for r in sent if is_recorded(record, r) or (keeps_last(record) and r == rounds - 1))
+    kinds = list_kinds(record)
     return {
-        (channel, k): Rounds(sent, kept if record.kinds is None or k in record.kinds else frozenset())
+        (channel, k): Rounds(sent, kept if kinds is None or k in kinds else frozenset())
         for channel, of_channel in traffic.kinds.items()
         for k in of_channel
     }
-
-
-def _is_kept(record: RecordSettings, round: int, rounds: int) -> bool:
-    wanted = record.rounds
-    if isinstance(wanted, tuple):
-        return round in wanted
-    if isinstance(wanted, int):
-        return round % wanted == 0 or round == rounds - 1
-    return wanted == "all" or round == rounds - 1
 
 
 def refuse_impossible(
@@ -257,11 +248,11 @@ def refuse_impossible(
 
 
 def refuse_fruitless(
-    lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None, **counted: object
+    lr: float, gives: Collection[Need], attacks: Sequence[AttackSpec] | None, matrix: object
 ) -> None:
     """Raises UserError where nobody learns anything, or what is asked for needs what no example gives.
 
-    `counted` are the keys that count lost answers, with what the config has there.
+    The `matrix` counts lost answers; None: there is none.
     """
     if not lr:
         raise UserError(
@@ -269,13 +260,12 @@ def refuse_fruitless(
             hint="give a step size, such as 0.01",
             key="method.lr",
         )
-    for name, asked in counted.items():
-        if asked is not None and not {"classes", "next tokens"} & set(gives):
-            raise UserError(
-                f"{name}: lost answers are counted by class, and the examples have no classes",
-                hint="leave it out; attacks on people need no classes",
-                key=name,
-            )
+    if matrix is not None and not {"classes", "next tokens"} & set(gives):
+        raise UserError(
+            "matrix: lost answers are counted by class, and the examples have no classes",
+            hint="leave it out; attacks on people need no classes",
+            key="matrix",
+        )
     for i, spec in enumerate(attacks or ()):
         if reason := catalog.load("attacks", spec.name).card.explain_unfit(gives):
             raise UserError(
@@ -359,11 +349,10 @@ def _count_redrawn(replay: Replay, clients: int, upload: int) -> int:
 
     An upload has so many bytes: of large ones fewer are replayed.
     """
-    c, groups = UpdateInversion.Config(), count_groups(upload, replay)
+    c = UpdateInversion.Config()
     replayed = sum(
-        min(groups, max(2, c.per_size // (n * steps))) * min(n, c.most)
-        for n in replay.updates
-        for steps in replay.update_steps
+        min(times, max(2, c.per_size // (n * steps))) * min(n, c.most)
+        for n, steps, times in fit_updates(upload, replay)
         if steps <= c.most_steps
     )
     return replayed + min(clients, c.recorded) * c.most_recorded

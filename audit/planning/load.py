@@ -29,7 +29,7 @@ def load_config(path: Path, data: Sequence[str] | None = None, *, trust_plugins:
             hint="name the folder, or write the path into the config",
         )
     config = load(path, trust=trust_plugins)
-    _check_files(config.policy, config.claims)
+    load_policy(config.policy)  # now, not after an hour of training
     return config.bring_code([path.parent])
 
 
@@ -39,7 +39,7 @@ def make_config(settings: Mapping[str, Any]) -> Config:
     Raises UserError with the key.
     """
     config = validate(Config, settings, "the config").set_origin(Origin(trust=True)).check_plugins()
-    _check_files(config.policy, config.claims)
+    load_policy(config.policy)  # now, not after an hour of training
     return config.bring_code([Path()])
 
 
@@ -61,13 +61,3 @@ def find_config(path: Path) -> Path:
     """`quickstart` is configs/quickstart.yaml of this installation, where the user has no file of that name."""
     ours = SHIPPED / f"{path}.yaml"
     return ours if path.name == str(path) and not path.exists() and ours.is_file() else path
-
-
-def _check_files(policy: str, claims: Sequence[str]) -> None:
-    """Read now what would otherwise be refused after an hour of training."""
-    load_policy(policy)
-    if claims:
-        from fedaudit.audit.claims import claim  # loads the accountants
-
-        for path in claims:
-            claim.load(Path(path))

@@ -58,13 +58,14 @@ def read_attackers(config: Config) -> DeclaredAttackers:
     """Those of a simulation; a recorded federation has none."""
     if not isinstance(config, SimulatedConfig):
         return DeclaredAttackers()
-    names = {s.label: s.name for s in (config.matrix.adversaries if config.matrix else ())}
-    rules = list(list_all_rules(config.matrix, config.federation.clients)) if config.matrix else []
+    matrix = config.attack_matrix
+    names = {s.label: s.name for s in (matrix.adversaries if matrix else ())}
+    rules = list(list_all_rules(matrix, config.federation.clients)) if matrix else []
     if config.adversary is not None:
         names.setdefault(config.adversary.name, config.adversary.name)
         rules = rules or [config.aggregator.name]
     aims = {label: catalog.load("adversaries", name).card.aim for label, name in names.items()}
-    return DeclaredAttackers(aims, rules, config.absence is not None, config.matrix is not None)
+    return DeclaredAttackers(aims, rules, config.absence is not None, matrix is not None)
 
 
 def plan_questions(choice: AttackChoice, policy: GradingPolicy) -> list[Question]:

@@ -65,7 +65,7 @@ def review(
     `policy` is the reviewer's, by default the folder's own. `digest`, of the content or of the record, is what
     the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
-    cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
+    cells = [] if config.matrix is None else ["absence" if config.absence else "matrix"]
     for problem in _find_problems(run, config, cells):
         raise UserError(problem, hint=DO_NOT)
     own = read_policy(run.path)
@@ -86,7 +86,7 @@ def review(
     reports = _list_reports(run.path, name_reports(config.report))
     others = None
     if render:
-        made = render_reports(confirmed, config.sections, config.report, read_record(run.path))
+        made = render_reports(confirmed, config.report, read_record(run.path))
         made[run.audit.name] = confirmed.dump()
         others = tuple(n for n in (run.audit.name, *reports) if (run.path / n).read_bytes() != made[n])
     inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))

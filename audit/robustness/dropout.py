@@ -13,18 +13,20 @@ from fedaudit.attacks import stats
 from fedaudit.audit.case.metrics import summary
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import keep_settings
-from fedaudit.audit.settings.absence import DropoutSettings, LeavingSettings
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
-from fedaudit.fl.data.population import Population
+from fedaudit.fl.availability.bernoulli import Bernoulli, Leaving, Persistent
+from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from fedaudit.reports.absence import Absence, Beside, Curve, Difference, Return
 from fedaudit.reports.robustness import NotRun
 
 REFERENCE = "fedavg"
 LAST = 5  # rounds that a result is the mean of
-P_OF_PERSISTENCE = 0.5
 LEFT, AGAIN = 0.1, 0.9  # of a class's recall: lost below the first, regained from the second on
 
 History = Sequence[Mapping[str, Any]]
@@ -46,26 +48,73 @@ class DropoutRun:
         return f"{self.method}/{case}/seed-{self.seed}"
 
 
-def list_methods(absence: DropoutSettings, method: PluginSpec) -> dict[str, AttackSpec]:
+def list_methods(absence: Matrix, method: PluginSpec) -> dict[str, AttackSpec]:
     """Those of the config by label, and fedavg with its own settings where it is not among them."""
     own = (AttackSpec(name=method.name, settings=method.settings),)
     methods = {spec.id or spec.fit_id: spec for spec in absence.methods or own}
     return {REFERENCE: methods.pop(REFERENCE, AttackSpec(name=REFERENCE)), **methods}
 
 
-def list_cases(absence: DropoutSettings) -> dict[str, list[tuple[float, dict[str, Any]]]]:
-    """Axis -> (x, what of a run it sets); everybody answers at the end of each axis that has such a run."""
+def list_cases(absence: Matrix) -> dict[str, list[tuple[float, dict[str, Any]]]]:
+    """Axis -> (x, what of a run it sets); everybody answers at the end of each axis that has such a run.
+
+    Raises UserError for clients that answer in another way than is compared.
+    """
+    answering, persistence = {1.0}, dict[int, float]()
+    for i, made in enumerate(_read_availabilities(absence)):
+        if isinstance(made, Persistent):
+            persistence[made.config.period] = made.config.p
+        elif type(made) is Bernoulli:
+            answering.add(made.config.p)
+        elif not isinstance(made, Leaving):
+            raise UserError(
+                f"matrix.availabilities[{i}] is {made.title}, and nobody is malicious",
+                hint="without adversaries bernoulli (by p), persistent (by period) and leaving are compared",
+                key=f"matrix.availabilities[{i}]",
+            )
+    if len(set(persistence.values())) > 1:
+        raise UserError(
+            "matrix.availabilities has persistent clients of several p",
+            hint="they are compared by their period: give all of them one p",
+            key="matrix.availabilities",
+        )
     return {
-        "answering": [(p, {"p": p}) for p in sorted({*absence.answering, 1.0})],
-        "persistence": [(float(s), {"p": P_OF_PERSISTENCE, "s": s}) for s in sorted(set(absence.persistence))],
+        "answering": [(p, {"p": p}) for p in sorted(answering)],
+        "persistence": [(float(s), {"p": p, "s": s}) for s, p in sorted(persistence.items())],
     }
 
 
+def find_leaving(absence: Matrix) -> Leaving | None:
+    """Who leaves and returns; None where nobody does. Raises UserError for several, or of no class."""
+    found = [made for made in _read_availabilities(absence) if isinstance(made, Leaving)]
+    if len(found) > 1:
+        raise UserError(
+            "matrix.availabilities has leaving more than once",
+            hint="without adversaries one class's holders leave: run another audit for another class",
+            key="matrix.availabilities",
+        )
+    if found and found[0].config.label is None:
+        raise UserError(
+            "matrix.availabilities: leaving without a label",
+            hint="of the class whose holders leave, as in {name: leaving, label: 9, leave: 8, back: 15}",
+            key="matrix.availabilities",
+        )
+    return next(iter(found), None)
+
+
+def _read_availabilities(absence: Matrix) -> list[Availability]:
+    return [
+        configure(catalog.load("availability", s.name), s.settings, f"matrix.availabilities[{i}]")
+        for i, s in enumerate(absence.availabilities)
+    ]
+
+
 def plan_dropout(
-    absence: DropoutSettings, method: PluginSpec, holders: Mapping[int, tuple[int, ...]]
+    absence: Matrix, method: PluginSpec, holders: Mapping[int, tuple[int, ...]]
 ) -> dict[DropoutRun, dict[str, Any]]:
     """Every run, everybody's answers first; `holders` are the clients that leave, by seed (`find_holders`)."""
     each = [changes for along in list_cases(absence).values() for _, changes in along]
+    leaving = find_leaving(absence)
     runs: dict[DropoutRun, dict[str, Any]] = {}
     for seed, (label, spec) in itertools.product(absence.seeds, list_methods(absence, method).items()):
         own = {"method": keep_settings(method, spec)}
@@ -73,10 +122,11 @@ def plan_dropout(
             place = DropoutRun(label, seed, **changes)
             availability = {"name": "persistent", "p": place.p, "period": place.s}
             runs[place] = _make_overrides(place, availability) | own
-        if absence.leaving:
+        if leaving is not None:
             place = DropoutRun(label, seed, holders=holders[seed])
-            period = {"leave": absence.leaving.leave, "back": absence.leaving.back}
-            availability = {"name": "leaving", "p": 1.0, "clients": list(place.holders), **period}
+            who = {"p": leaving.config.p, "clients": list(place.holders)}
+            period = {"leave": leaving.config.leave, "back": leaving.config.back}
+            availability = {"name": "leaving", **who, **period}
             runs[place] = _make_overrides(place, availability) | own
     return runs
 
@@ -88,10 +138,8 @@ def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[
         "federation.empty_round": "skip",
         "attacks": [],
         "variants": [],
-        "claims": [],
         "matrix": None,
-        "absence": None,
-        "record": {"rounds": "last", "clients": 0, "kinds": ["global_model"]},
+        "record": "model",
         "evaluate_every": 1,
     }
 
@@ -101,40 +149,22 @@ def find_holders(config: SimulatedConfig) -> dict[int, tuple[int, ...]]:
 
     Raises UserError where they cannot leave.
     """
-    if config.absence is None or (leaving := config.absence.leaving) is None:
+    absence = config.absence
+    if absence is None or find_leaving(absence) is None:
         return {}
+    [spec] = [s for s in absence.availabilities if s.name == "leaving"]
+    changes = {"matrix": None, "federation.availability": {"name": spec.name, **spec.settings}}
     holders = {}
-    for seed in config.absence.seeds:
-        changed = overridden(config, {"seed": seed, "absence": None}, where=f"absence, seed {seed}")
-        holders[seed] = _select_holders(SimulatedCase(changed).population, leaving, seed)
-    return holders
-
-
-def _select_holders(population: Population, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
-    counts = population.counts
-    clients, classes = counts.shape
-    if leaving.label >= classes:
-        raise UserError(
-            f"absence.leaving.label must be below {classes}, the number of classes, got {leaving.label}",
-            hint="classes are numbered from 0",
-            key="absence.leaving.label",
-        )
-    holders = tuple(int(k) for k in (counts[:, leaving.label] > 0).nonzero()[0])
-    if not 0 < len(holders) <= clients / 2:
-        raise UserError(
-            f"{len(holders)} of {clients} clients hold class {leaving.label} with seed {seed}; a class's "
-            "only holders leave where they are at most half of the clients",
-            hint="choose a partition by classes, such as {name: n_class_exhaustive, classes_per_client: 2}",
-            key="absence.leaving",
-        )
+    for seed in absence.seeds:
+        changed = overridden(config, {"seed": seed, **changes}, where=f"matrix, seed {seed}")
+        leaving = SimulatedCase(changed).participation.availability
+        assert isinstance(leaving, Leaving)
+        holders[seed] = leaving.config.clients
     return holders
 
 
 def measure_dropout(
-    absence: DropoutSettings,
-    histories: Mapping[DropoutRun, History],
-    classes: Sequence[str],
-    not_run: Sequence[NotRun],
+    absence: Matrix, histories: Mapping[DropoutRun, History], classes: Sequence[str], not_run: Sequence[NotRun]
 ) -> Absence:
     """Curves, comparisons and returns of what came to an end; a run counts where every seed did.
 
@@ -169,12 +199,12 @@ def measure_dropout(
             for x, changes in cases
             if changes != {"p": 1.0} and complete and (measured := measure_seeds(method, changes))
         ]
-    leaving = absence.leaving
+    leaving = find_leaving(absence)
     for method in methods:
         away = {p.seed: p for p in histories if p.method == method and p.holders}
         if leaving and away.keys() == set(seeds):
             runs = {away[seed]: histories[away[seed]] for seed in seeds}
-            result.returns.append(_measure_leaving(leaving, method, classes[leaving.label], runs))
+            result.returns.append(_measure_leaving(leaving.config, method, classes, runs))
     return result
 
 
@@ -221,15 +251,16 @@ def _compare_seeds(first: Sequence[float], second: Sequence[float]) -> Differenc
 
 
 def _measure_leaving(
-    leaving: LeavingSettings, method: str, label: str, histories: Mapping[DropoutRun, History]
+    leaving: Leaving.Config, method: str, classes: Sequence[str], histories: Mapping[DropoutRun, History]
 ) -> Return:
     """What a method's runs with leaving holders come to, one of each seed."""
-    runs = [[float(r["class_accuracy"][leaving.label]) for r in history] for history in histories.values()]
+    label = leaving.label or 0
+    runs = [[float(r["class_accuracy"][label]) for r in history] for history in histories.values()]
     before = [statistics.fmean(r[max(0, leaving.leave - LAST) : leaving.leave]) for r in runs]
     end = [statistics.fmean(r[max(leaving.leave, leaving.back - LAST) : leaving.back]) for r in runs]
     return Return(
         method=method,
-        label=label,
+        label=classes[label],
         holders=[list(place.holders) for place in histories],
         leave=leaving.leave,
         back=leaving.back,

@@ -22,7 +22,7 @@ def plan_family(ended: Mapping[MatrixPlace, FinishedRun], ran: Mapping[str, obje
         list
     )
     for place, run in ended.items():
-        if place.adversary and not place.bisected and (chosen := run.history.attacks):
+        if place.adversary and (chosen := run.history.attacks):
             sent[place.setting, place.rule.name, place.adversary, place.malicious].append((place, chosen))
     found: dict[str, MatrixPlace] = {}
     for runs in sent.values():

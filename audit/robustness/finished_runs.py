@@ -28,7 +28,8 @@ from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import NotFiniteError
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.tasks.classify import NO_ANSWER, choose_classes
-from fedaudit.reports.robustness import MovedPrototypes, Triggered
+from fedaudit.reports.exhibits import Gallery
+from fedaudit.reports.robustness import MovedPrototypes
 
 Labels = NDArray[np.int64]
 
@@ -174,8 +175,8 @@ class FinishedRun:
             if Kind.GLOBAL_MODEL in self.case.card.downlink:
                 raise UserError(
                     f"{self.folder} kept no shared model, which {title} does release: there is none to measure",
-                    hint="set record.rounds: last, and leave global_model among record.kinds",
-                    key="record.rounds",
+                    hint="set record: last, all or model",
+                    key="record",
                 )
             raise UserError(
                 f"{title} releases no shared model, so there is none to measure",
@@ -214,7 +215,7 @@ def score_classes(right: NDArray[np.bool_], labels: Labels) -> Sequence[float]:
     return [float(right[labels == c].mean()) for c in np.unique(labels)]
 
 
-def show_triggers(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[Triggered]:
+def show_triggers(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[Gallery]:
     """For every backdoor under the mean, by most malicious clients, of the first seed."""
     places: dict[tuple[str, str], MatrixPlace] = {}
     for place, run in outcomes.items():
@@ -225,7 +226,7 @@ def show_triggers(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[Triggered
     return [_show(place, outcomes[place]) for place in places.values()]
 
 
-def _show(place: MatrixPlace, run: FinishedRun) -> Triggered:
+def _show(place: MatrixPlace, run: FinishedRun) -> Gallery:
     adversary = run.case.compromise.adversary
     assert isinstance(adversary, Backdoors)
     data, target = run.case.data, int(adversary.config.target)
@@ -233,12 +234,15 @@ def _show(place: MatrixPlace, run: FinishedRun) -> Triggered:
     stamped = stamp_test_images(data.test.x[picked], adversary.config.trigger)
     plain, taken = run.answers[picked], run.classify_triggered(adversary)[picked]
     hits, pairs = int((taken == target).sum()), zip(plain, taken, strict=True)
-    return Triggered(
-        title=f"{place.setting}, rule mean: {describe(place.changes['adversary'])}, {place.malicious} malicious",
+    title = f"{place.setting}, rule mean: {describe(place.changes['adversary'])}, {place.malicious} malicious"
+    return Gallery(
+        finding="",
+        title=title,
         caption=f"The first {len(picked)} test images of other classes; above each what the model answers to it "
         "and, after the arrow, to the same image with the trigger. "
         f"{hits} of them become {data.classes[target]}.",
         columns=[" \u2192 ".join(data.classes[c] if c >= 0 else "none" for c in pair) for pair in pairs],
+        alt=f"{title}: rows of images, test image, with the trigger",
         rows={"test image": [png(x) for x in data.test.x[picked]], "with the trigger": [png(x) for x in stamped]},
     )
 
@@ -248,7 +252,7 @@ def show_moved_prototypes(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[M
     clean = {(p.setting, p.rule.name, p.seed): run for p, run in outcomes.items() if not p.adversary}
     places: dict[tuple[str, str, str], MatrixPlace] = {}
     for place in outcomes:
-        if place.adversary in ("", *CONTROLS) or place.bisected or not _is_forger(place):
+        if place.adversary in ("", *CONTROLS) or not _is_forger(place):
             continue
         known = places.setdefault((place.setting, place.rule.name, place.adversary), place)
         if place.malicious > known.malicious:

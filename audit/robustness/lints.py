@@ -99,11 +99,11 @@ def r4_no_adaptive(record: MatrixRecord) -> MatrixFlaw | None:
 def r5_true_f(record: MatrixRecord) -> MatrixFlaw | None:
     """Rules are told the true number of malicious clients and no other"""
     assuming = sorted({c.rule for c in record.matrix.cells if "(f = m)" in c.family})
-    if not assuming or any(a != "true" for a in record.wanted.assumed):
+    if not assuming or any("f" in spec.settings for spec in record.wanted.aggregators):
         return None
     return MatrixFlaw(
         f"{', '.join(assuming)} knew how many clients were malicious, which no server does.",
-        "matrix: {assumed: [true, 0, half]}",
+        "matrix: {aggregators: [krum, {name: krum, id: krum-f0, f: 0}]}",
         Severity.LOW,
         INCOMPLETE,
     )

@@ -34,7 +34,7 @@ def list_matrix_findings(matrix: Robustness, tolerable: float) -> list[Finding]:
     `tolerable`: the share of a model's answers that may be lost.
     """
     rules: dict[tuple[str, str], list[MatrixCell]] = {}
-    for cell in (c for c in matrix.cells if not c.bisected):
+    for cell in matrix.cells:
         rules.setdefault((cell.setting, cell.rule), []).append(cell)
     believed = [
         next((c for c in cells if (e := c.find(COUNTS)) is not None and e.value > 0), None)
@@ -55,18 +55,17 @@ def _describe_rule(matrix: Robustness, cells: Sequence[MatrixCell], tolerable: f
     # the attack that sets the severity: of those as severe, the one that takes most for sure, or at all
     bounds = [(c, bound_lost(c.evidence)) for c in cells]
     worst, lost = max(bounds, key=lambda x: (x[1].rate(tolerable).rank, x[1].of_all[0], _drop(x[0])))
-    severity, further = lost.rate(tolerable), _find_further(matrix, cells)
+    severity = lost.rate(tolerable)
     who, rule = matrix.adversaries[worst.adversary], f"{worst.setting}, rule {worst.rule}"
     if severity is Severity.NONE:
-        by_whom = f" by up to {max(c.malicious for c in cells)} clients" if further else ""
-        title = f"{rule}: no attack tried here{by_whom} was seen to change the model"
+        title = f"{rule}: no attack tried here was seen to change the model"
         quoted = ""
     else:
         does = "makes that round's model wrong" if matrix.replayed else who.does
         title = f"{rule}: {who.title} by {_count_malicious(matrix, worst)} {does}"
         taken = [e for e in place_evidence(worst) if e.measure in OF_ALL + OF_CLASS]
         quoted = " ".join(f"{describe_evidence(e)}." for e in taken)
-    tried = f"{_describe_strongest(matrix, cells)}{further}{say_replayed(matrix)}"
+    tried = f"{_describe_strongest(matrix, cells)}{say_replayed(matrix)}"
     planted = [place_evidence(c)[:1] for c in matrix.planted if c.setting == worst.setting]
     return Finding(
         id=f"robustness-{worst.setting}-{worst.rule}",
@@ -82,22 +81,6 @@ def _describe_rule(matrix: Robustness, cells: Sequence[MatrixCell], tolerable: f
         evidence=[*place_evidence(worst), *(replace(e, control="positive") for first in planted for e in first)],
         does_not_show=ALONE if matrix.replayed else LIMIT,
         remedy=f"{fmt.sentence_case(who.remedy)}.",
-    )
-
-
-def _find_further(matrix: Robustness, cells: Sequence[MatrixCell]) -> str:
-    """What other numbers of malicious clients took most of the rule, if more than any of `cells`; a sentence.
-
-    Such runs look for the fewest that break it, and are not graded.
-    """
-    own = {(c.setting, c.family) for c in cells}
-    sought = [c for c in matrix.cells if c.bisected and (c.setting, c.family) in own]
-    most = max(sought, key=_drop, default=None)
-    if most is None or _drop(most) <= max(0.0, *map(_drop, cells)):
-        return ""
-    return (
-        f" In the search for the fewest that break it {most.malicious} malicious clients took "
-        f"{100 * _drop(most):.1f} points ({most.title}), which is not graded."
     )
 
 

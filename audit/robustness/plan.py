@@ -16,7 +16,6 @@ from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregation.assumed import count_attackers
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import configure
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
@@ -37,23 +36,14 @@ class ServerRule:
     name: str  # "mean", "krum-f4"
     family: str = "mean"  # the same rule whatever number of malicious clients there is: "krum (f = m)"
     aggregator: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
-    prototypes: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
     assumed: int | None = None  # malicious clients of all, where it assumes a number
 
     def build(self) -> Aggregator:
-        """The rule for models; raises UserError where it cannot be loaded."""
-        return self.build_all()[0]
-
-    def build_all(self) -> tuple[Aggregator, Aggregator]:
-        """The rules for models and for prototypes; raises UserError where one cannot be loaded."""
-
-        def make(spec: Mapping[str, Any], where: str) -> Aggregator:
-            settings = {k: v for k, v in spec.items() if k != "name"}
-            made: Aggregator = configure(catalog.load("aggregators", str(spec["name"])), settings, where)
-            return made
-
-        models = make(self.aggregator, "matrix.aggregators")
-        return models, make(self.prototypes, "matrix.prototype_aggregators")
+        """The rule; raises UserError where it cannot be loaded."""
+        settings = {k: v for k, v in self.aggregator.items() if k != "name"}
+        cls = catalog.load("aggregators", str(self.aggregator["name"]))
+        made: Aggregator = configure(cls, settings, "matrix.aggregators")
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +56,6 @@ class MatrixPlace:
     malicious: int
     seed: int
     changes: Mapping[str, Any]  # what the setting and the adversary override
-    bisected: bool = False  # run to learn how few malicious clients break the rule, and for nothing else
 
     @property
     def folder(self) -> str:
@@ -78,26 +67,14 @@ class MatrixPlace:
         return {
             "seed": self.seed,
             "aggregator": self.rule.aggregator,
-            "prototype_aggregator": self.rule.prototypes,
             "attacks": [],
             "variants": [],
-            "claims": [],
             "matrix": None,
-            "absence": None,
-            "record": self._record,
+            "record": "model",
             # the last round is always measured; all are where the clients that attacked leave
             "evaluate_every": 1 if (self.changes.get("adversary") or {}).get("leaves") else MOST_ROUNDS,
             **self.changes,
         }
-
-    @property
-    def _record(self) -> dict[str, Any]:
-        """What is measured of a run: the released model, and the last shared prototypes where there are some."""
-        sent = catalog.load("methods", str(self.changes["method"]["name"])).card.downlink
-        if Kind.GLOBAL_PROTOTYPES not in sent:
-            return {"rounds": "last", "clients": 0, "kinds": [Kind.GLOBAL_MODEL.value]}
-        kinds = [Kind.GLOBAL_MODEL.value, Kind.GLOBAL_PROTOTYPES.value]
-        return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
 def plan_matrix(
@@ -175,13 +152,10 @@ def list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule]
             fixed = count_attackers(spec.settings["f"], clients) if "f" in spec.settings else None
             rules.append(ServerRule(name=label_of(spec), family=label_of(spec), aggregator=plain, assumed=fixed))
             continue
-        told = {"true": (malicious, "m"), "half": (malicious // 2, "m / 2")}
-        for f, words in (told.get(str(a), (int(a) if isinstance(a, int) else 0, str(a))) for a in matrix.assumed):
-            name, family = f"{label_of(spec)}-f{f}", f"{label_of(spec)} (f = {words})"
-            rules.append(ServerRule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
-    for spec in matrix.prototype_aggregators:
-        name = f"prototypes-{label_of(spec)}"
-        rules.append(ServerRule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
+        name, family = f"{label_of(spec)}-f{malicious}", f"{label_of(spec)} (f = m)"
+        rules.append(
+            ServerRule(name=name, family=family, aggregator={**plain, "f": malicious}, assumed=malicious)
+        )
     return rules
 
 

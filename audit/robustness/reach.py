@@ -93,7 +93,7 @@ def plan_leaders(
 
     Beside them the rules whose clients could not be compared, each with what went wrong.
     """
-    drawn = [(p, run) for p, run in ended.items() if not (p.bisected or p.adversary in ("", PLANTED))]
+    drawn = [(p, run) for p, run in ended.items() if p.adversary not in ("", PLANTED)]
     most: dict[tuple[str, str], int] = {}
     for place, _ in drawn:
         most[place.setting, place.rule.name] = max(place.malicious, most.get((place.setting, place.rule.name), 0))
@@ -121,5 +121,6 @@ def plan_leaders(
 
 def find_leaders(rule: ServerRule, weights: Mapping[int, float], drawn: Collection[int]) -> tuple[int, ...]:
     """Clients that move a rule, for models or for prototypes, further than those drawn; nobody where these do."""
-    leaders = (choose_leaders(measure_reach(r, weights), drawn) for r in rule.build_all())
+    made = rule.build()
+    leaders = (choose_leaders(measure_reach(r, weights), drawn) for r in (made, made.of_prototypes))
     return next(filter(None, leaders), ())

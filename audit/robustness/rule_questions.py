@@ -160,7 +160,7 @@ def _answer_by_cells(
     cells = [
         c
         for c in matrix.cells
-        if c.rule == q.rule and matrix.adversaries[c.adversary].aim is q.aim and not c.bisected and c.evidence
+        if c.rule == q.rule and matrix.adversaries[c.adversary].aim is q.aim and c.evidence
     ]
     if not cells:
         return {"why": "no run of the matrix was made of it"}

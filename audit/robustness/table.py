@@ -1,13 +1,7 @@
-"""Table: finished runs of a matrix to its cells, each with what was measured and beside what.
-
-Bisection tries further numbers of malicious clients until it is known how few of them break each rule. Only the
-attack that hurt a rule most at the largest number tried is run, up to the largest minority; a rule that breaks at
-some number is taken to break at every larger one.
-"""
+"""Table: finished runs of a matrix to its cells, each with what was measured and beside what."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,21 +11,10 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.robustness import measures, poisoned_data
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
-from fedaudit.audit.robustness.plan import (
-    CONTROLS,
-    IDLE,
-    LED,
-    PLANTED,
-    MatrixPlace,
-    ServerRule,
-    describe,
-    label_of,
-)
+from fedaudit.audit.robustness.plan import CONTROLS, IDLE, LED, PLANTED, MatrixPlace, ServerRule, describe
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.taxonomy import sort_of, taxa
-from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.adversary import Adversary as Attacker
@@ -82,8 +65,7 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
             continue
         place, honest = next(iter(clean.values())), list_runs(clean, clean)
         mean = {} if rule == "mean" else by_rule.get((setting, "mean"), {}).get(("", 0), {})
-        if not place.bisected:
-            matrix.costs.append(_measure_cost(place, honest, list_runs(mean, clean), len(by_rule)))
+        matrix.costs.append(_measure_cost(place, honest, list_runs(mean, clean), len(by_rule)))
         _add_data_certificates(matrix, honest, columns.values())
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
         for (adversary, malicious), column in columns.items():
@@ -96,7 +78,7 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
             cell = _measure_cell([*column.values()], before, after, idle, looks)
             (matrix.planted if adversary == PLANTED else matrix.cells).append(cell)
             spec = next(iter(column.values())).changes["adversary"]
-            if not (adversary in CONTROLS or cell.bisected):
+            if adversary not in CONTROLS:
                 matrix.certificates += _certify(spec, before, after, cell)
             matrix.adversaries.setdefault(adversary, describe_adversary(spec))
     matrix.bypassed = _list_bypasses(outcomes)
@@ -155,7 +137,6 @@ def _measure_cell(
         clean=float(np.mean([r.accuracy for r in before])),
         by_seed=[(a.accuracy, b.accuracy) for a, b in zip(after, before, strict=True)],
         evidence=evidence,
-        bisected=place.bisected,
         folders=[f"matrix/{p.folder}" for p in places],
     )
 
@@ -193,7 +174,7 @@ def _add_data_certificates(
     poisonings: dict[poisoned_data.Poisoning, None] = {}
     for place in places:
         attacker = _make_attacker(place.changes["adversary"]) if place.adversary else None
-        if isinstance(attacker, Backdoors) and not place.bisected:
+        if isinstance(attacker, Backdoors):
             poisoning = poisoned_data.Poisoning(
                 malicious=place.malicious,
                 share=attacker.config.poisoned,
@@ -248,22 +229,17 @@ def list_needs(rules: Sequence[ServerRule]) -> list[Needs]:
 
     Whatever that tells the server is the rule's price.
     """
-    once = {rule.name: rule for rule in rules}
+    once = {rule.name: rule.build() for rule in rules}
     return [
         Needs(
             rule=name,
             kinds=[
-                *(MODELS if _needs_single_uploads(str(rule.aggregator["name"])) else ()),
-                *(PROTOTYPES if _needs_single_uploads(str(rule.prototypes["name"])) else ()),
+                *(MODELS if rule.reads_single_uploads else ()),
+                *(PROTOTYPES if rule.of_prototypes.reads_single_uploads else ()),
             ],
         )
         for name, rule in once.items()
     ]
-
-
-def _needs_single_uploads(rule: str) -> bool:
-    aggregator: type[Aggregator] = catalog.load("aggregators", rule)
-    return aggregator.reads_single_uploads
 
 
 def give_advice(matrix: Robustness) -> list[str]:
@@ -312,43 +288,3 @@ def find_breakdowns(cells: Sequence[MatrixCell]) -> list[Breakdown]:
 def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
     broken = [c.malicious for c in cells if c.by_seed[seed][0] < KEPT * c.by_seed[seed][1]]
     return min(broken, default=None)
-
-
-def plan_bisection(
-    plan: Callable[[Matrix], Sequence[MatrixPlace]],
-    matrix: Matrix,
-    results: Robustness,
-    ran: Mapping[str, object],
-) -> list[MatrixPlace]:
-    """Runs still to make, by folder none that ran; nothing where every rule's least number is known.
-
-    `plan` lists the runs of a matrix of this audit, and `results` is what came of those that ran.
-    """
-    todo = dict[str, MatrixPlace]()
-    listed = {label_of(s): s for s in matrix.adversaries}
-    cells = [c for c in results.cells if c.adversary in listed]
-    for setting, family in dict.fromkeys((c.setting, c.family) for c in cells):
-        own = [c for c in cells if (c.setting, c.family) == (setting, family)]
-        most = max(c.malicious for c in own)
-        worst = min(
-            (c for c in own if c.malicious == most), key=lambda c: c.accuracy / max(c.clean, 1e-12)
-        ).adversary
-        broken = {c.malicious: c.accuracy < KEPT * c.clean for c in own if c.adversary == worst}
-        number = choose_next_number(broken, (results.clients - 1) // 2)
-        if not number:
-            continue
-        alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (listed[worst],)})
-        for place in plan(alone):
-            wanted = (place.setting, place.rule.family) == (setting, family)
-            if wanted and place.adversary not in CONTROLS and place.folder not in ran:
-                todo[place.folder] = replace(place, bisected=True)
-    return list(todo.values())
-
-
-def choose_next_number(broken: Mapping[int, bool], largest: int) -> int | None:
-    """Which number to try next, of known answers; None where the least that breaks it is known, or none does."""
-    low = max((m for m, yes in broken.items() if not yes), default=0)
-    high = min((m for m, yes in broken.items() if yes), default=largest + 1)
-    if high > largest:
-        return largest if low < largest else None
-    return (low + high) // 2 if high - low > 1 else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.settings.index import BROKEN, Entry
-from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime import foreign, plugin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import check_settings
 
@@ -91,14 +91,24 @@ def find(kind: str, name: str, where: str = "") -> str:
 
 
 def load(kind: str, name: str, where: str = "") -> type[Any]:
-    """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name."""
-    shelf = SHELVES[kind]
+    """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name.
+
+    Where a format may stand, a section of a user's own may as well: it is of every format.
+    """
+    shelf = SHELVES["sections" if kind == "renderers" and _is_section(name, where) else kind]
     if ":" not in name:
         find(kind, name, where)
     module, _, base = shelf.base.partition(":")
     contract = getattr(importlib.import_module(module), base)
     found: type[Any] = plugin.load(shelf.packages, name, contract, where, takes_functions=shelf.takes_functions)
     return found
+
+
+def _is_section(name: str, where: str) -> bool:
+    from fedaudit.reports.section import Section
+
+    found = foreign.find(name, where) if ":" in name else None
+    return isinstance(found, type) and issubclass(found, Section)
 
 
 def settings(kind: str, name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from pydantic import (
 )
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.consent import require_code, require_download
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.errors import locate_errors, validate
@@ -29,8 +28,7 @@ from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.origin import Origin
-from fedaudit.audit.settings.record import RecordSettings
-from fedaudit.audit.settings.report import ReportSettings
+from fedaudit.audit.settings.record import Recorded
 from fedaudit.audit.settings.spec import (
     AttackSpec,
     Group,
@@ -50,7 +48,7 @@ from fedaudit.fl.runtime.machine import DATA
 from fedaudit.fl.runtime.yaml import read_yaml
 
 MOST_ROUNDS = 1_000_000
-WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
+WORDS = ("title", "system", "policy")  # keys whose text names no code, whatever it looks like
 PATH, TOKENIZER, SCHEMA = "path", "tokenizer", "schema"  # settings of data and networks that name files
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
@@ -90,7 +88,8 @@ class Config(Group):
     matrix: Matrix | None = Field(
         default=None,
         description="attacks on the model by rules of the server, each pair run, or of a recorded federation "
-        "replayed on the uploads of one round; null: none",
+        "replayed on the uploads of one round; without adversaries, what clients that do not answer cost; "
+        "null: none",
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
@@ -102,12 +101,18 @@ class Config(Group):
         description="whether the run is played again on neighbouring data, and the noise that it draws tested; "
         "without it bounds stay declared",
     )
-    claims: tuple[Text, ...] = Field(
-        default=(), max_length=50, description="files of claims to re-score in the report"
-    )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
-    report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
-    sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
+    report: tuple[Text, ...] = Field(
+        default=("json", "html", "pdf"),
+        max_length=50,
+        description="formats to write, and sections of your own; what they may show says `show`",
+    )
+    show: Literal["auto", "redacted", "reconstructions", "full"] = Field(
+        default="auto",
+        description="what a report may show. redacted: no picture and no name; reconstructions: what attacks "
+        "drew, too; full: examples and names as well; auto: full where the data set is public or invented, "
+        "redacted elsewhere",
+    )
     case: ClassVar[Literal["simulated", "recorded"]] = "simulated"  # who ran the federation
 
     _origin: Origin = PrivateAttr(default=Origin())
@@ -126,6 +131,18 @@ class Config(Group):
     def file(self) -> Path | None:
         """Where it was read from."""
         return self._origin.file
+
+    @property
+    def attack_matrix(self) -> Matrix | None:
+        """The matrix, where somebody is malicious in it."""
+        return self.matrix if self.matrix and self.matrix.adversaries else None
+
+    @property
+    def absence(self) -> Matrix | None:
+        """The matrix, where nobody is: what it costs that clients do not answer, with the seeds of its runs."""
+        if self.matrix is None or self.matrix.adversaries:
+            return None
+        return self.matrix.model_copy(update={"seeds": self.matrix.seeds or (self.seed,)})
 
     def locate_policy(self) -> str:
         """Name or path of the policy; raises UserError for a path outside of a folder that others wrote."""
@@ -152,10 +169,6 @@ class Config(Group):
                 settings[key] = self._origin.locate(spec.name if key == PATH else key, str(settings.get(key)))
         return PluginSpec(name=spec.name, settings=settings)
 
-    def locate_claims(self) -> list[Path]:
-        """Files of claims; raises UserError as `locate_policy`."""
-        return [Path(self._origin.locate(Path(p).stem, p)) for p in self.claims]
-
     def list_plugins(self) -> Iterator[NamedPlugin]:
         """Every plugin that the config names."""
         if self.matrix is not None:
@@ -164,9 +177,7 @@ class Config(Group):
             yield from number_plugins(key, key, getattr(self, key) or ())
         for i, variant in enumerate(self.variants or ()):
             yield from number_plugins("protections", f"variants[{i}].protections", variant.protections)
-        yield from number_plugins("sections", "sections", [PluginSpec(name=name) for name in self.sections])
-        formats = [PluginSpec(name=name) for name in self.report.formats]
-        yield from number_plugins("renderers", "report.formats", formats)
+        yield from number_plugins("renderers", "report", [PluginSpec(name=name) for name in self.report])
 
     def check_plugins(self) -> Self:
         """The same config, if every plugin of ours that it names is there; raises UserError with the key."""
@@ -318,15 +329,13 @@ class SimulatedConfig(Config):
     aggregator: PluginSpec = Field(
         default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
     )
-    prototype_aggregator: PluginSpec = Field(
-        default=PluginSpec(name="mean"), description="how the server makes one prototype of a class of many"
-    )
     adversary: PluginSpec | None = Field(
         default=None, description="what compromised clients do, and how many or which they are; null: nobody"
     )
-    record: RecordSettings = Field(default=RecordSettings(), description="which messages are kept")
-    absence: DropoutSettings | None = Field(
-        default=None, description="clients that do not answer, each case run; null: none"
+    record: Recorded = Field(
+        default="last",
+        description="which messages are kept: all, last (of each phase, and what is exchanged before training), "
+        "every N with those, a list of rounds, or model (of the last, the released model and shared prototypes)",
     )
     evaluate_every: Whole = Field(
         default=1, ge=1, le=MOST_ROUNDS, description="rounds, after which a run that is stopped can go on too"
@@ -337,7 +346,6 @@ class SimulatedConfig(Config):
         yield from self.federation.list_plugins()
         yield NamedPlugin("methods", "method", self.method)
         yield NamedPlugin("aggregators", "aggregator", self.aggregator)
-        yield NamedPlugin("aggregators", "prototype_aggregator", self.prototype_aggregator)
         if self.adversary is not None:
             yield NamedPlugin("adversaries", "adversary", self.adversary)
         for i, variant in enumerate(self.variants or ()):
@@ -346,9 +354,6 @@ class SimulatedConfig(Config):
         for i, spec in enumerate(self.matrix.methods if self.matrix else ()):
             method = self._lay_over_method(spec.settings | {"name": spec.name})
             yield NamedPlugin("methods", f"matrix.methods[{i}]", method)
-        for i, spec in enumerate(self.absence.methods if self.absence else ()):
-            named = PluginSpec(name=spec.name, settings=spec.settings)
-            yield NamedPlugin("methods", f"absence.methods[{i}]", named)
         yield from super().list_plugins()
 
     def _lay_over_method(self, settings: Mapping[str, Any]) -> PluginSpec:
@@ -380,23 +385,11 @@ class SimulatedConfig(Config):
                 key="matrix.malicious",
             )
         named = {"adversary": self.adversary is not None, "aggregator": self.aggregator.name != "mean"}
-        named["prototype_aggregator"] = self.prototype_aggregator.name != "mean"
         if key := next((k for k, there in named.items() if there), ""):
             raise UserError(
                 f"{key} is what the matrix varies, and the config sets it as well",
                 hint=f"move it into matrix, or leave out {key}",
                 key=key,
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_recorded_clients(self) -> Self:
-        chosen, total = self.record.clients, self.federation.clients
-        if isinstance(chosen, tuple) and any(k >= total for k in chosen):
-            raise UserError(
-                f"record.clients must be below federation.clients ({total}), got {max(chosen)}",
-                hint="clients are numbered from 0",
-                key="record.clients",
             )
         return self
 
@@ -431,7 +424,7 @@ class RecordedConfig(Config):
 
 
 # What is simulated; other keys say what is kept, attacked and reported of it
-SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
+SIMULATED = ("federation", "method", "aggregator", "adversary", "protections")
 
 
 def load(path: Path, data: Mapping[str, Path] | None = None, *, trust: bool = False) -> Config:

@@ -8,6 +8,12 @@ from fedaudit.audit.settings.spec import Group, Whole
 
 MOST_CLIENTS = 1_000_000
 
+Played = tuple[
+    Annotated[Whole, Field(ge=1, le=256)],
+    Annotated[Whole, Field(ge=1, le=1000)],
+    Annotated[Whole, Field(ge=1, le=10_000)],
+]
+
 
 class Replay(Group):
     """Messages the auditor recomputes, for the planted leak and the curve against n."""
@@ -17,12 +23,8 @@ class Replay(Group):
     )
     clients: Whole = Field(default=10, ge=0, le=MOST_CLIENTS, description="clients to replay")
     groups: Whole = Field(default=100, ge=1, le=100_000, description="prototypes of each size")
-    updates: tuple[Annotated[Whole, Field(ge=1, le=256)], ...] = Field(
-        default=(1, 2, 4, 8), max_length=20, description="examples behind a replayed update"
-    )
-    update_steps: tuple[Annotated[Whole, Field(ge=1, le=1000)], ...] = Field(
-        default=(1, 5), max_length=20, description="local steps of a replayed update"
-    )
-    update_groups: Whole = Field(
-        default=10, ge=0, le=10_000, description="updates of each size and number of steps"
+    updates: tuple[Played, ...] = Field(
+        default=((1, 1, 10), (1, 5, 10), (2, 1, 10), (2, 5, 10), (4, 1, 10), (4, 5, 10), (8, 1, 10), (8, 5, 10)),
+        max_length=400,
+        description="replayed updates: [examples behind each, local steps, how many]",
     )

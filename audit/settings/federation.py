@@ -9,6 +9,8 @@ from fedaudit.audit.settings.controls import MOST_CLIENTS
 from fedaudit.audit.settings.spec import Group, NamedPlugin, Number, PluginSpec, Text, Whole
 from fedaudit.fl.clients.failures import FailureConfig
 
+AtLeastOne = Annotated[Whole, Field(ge=1)]
+
 
 class Holdout(Group):
     """Parts of the training data that no client gets."""
@@ -70,8 +72,10 @@ class FederationSettings(Group):
         "before the federation; null: random weights",
     )
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
-    train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
-    test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
+    limit: AtLeastOne | tuple[AtLeastOne | None, AtLeastOne] | None = Field(
+        default=None,
+        description="use that many training examples; two numbers: and that many to test with; null: all",
+    )
     empty_round: Literal["redraw", "skip"] | None = Field(
         default=None,
         description="what to do when nobody answers; null: skip where noise for clients counts on how they are "
@@ -85,6 +89,11 @@ class FederationSettings(Group):
     failures: FailureConfig = Field(
         default=FailureConfig(), description="how clients fail in a round: late, for once, down, or unheard"
     )
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """How many examples are used, to train with and to test with; None: all."""
+        return self.limit if isinstance(self.limit, tuple) else (self.limit, None)
 
     @property
     def is_timed(self) -> bool:

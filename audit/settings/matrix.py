@@ -1,9 +1,12 @@
-"""The `matrix` key of a config: attacks on the model by rules of the server, each pair a run of its own."""
+"""The `matrix` key of a config: the same audit with something changed, side by side, each a run of its own.
+
+With adversaries, attacks on the model by rules of the server; without, what clients that do not answer cost.
+"""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedaudit.audit.settings.spec import AttackSpec, Group, NamedPlugin, Whole, number_plugins
 from fedaudit.fl.runtime.errors import UserError
@@ -11,46 +14,40 @@ from fedaudit.fl.runtime.errors import UserError
 AXES = {  # what entries of an axis are on the shelves of the catalogue
     "adversaries": "adversaries",
     "aggregators": "aggregators",
-    "prototype_aggregators": "aggregators",
     "partitions": "partitions",
     "availabilities": "availability",
     "protections": "protections",
 }
 
 # What says how a federation is run, which of a recorded one nobody can run again
-OF_RUNS = (
-    "prototype_aggregators",
-    "breakdown",
-    "seeds",
+OF_RUNS = ("seeds", "partitions", "availabilities", "protections", "methods")
+OF_ATTACKS = (
+    "aggregators",
+    "malicious",
     "partitions",
-    "availabilities",
     "protections",
-    "methods",
-)
-# YAML reads `true` as a truth value, and both are what a config may say
-Told = Annotated[Literal["true", "half"], WithJsonSchema({"enum": ["true", True, "half"]})]
+)  # which runs without adversaries leave as is
 
 
 class Matrix(Group):
-    """What is crossed; nobody malicious and the rule `mean` are always there, and two controls."""
+    """What is crossed; nobody malicious and the rule `mean` are always there, and two controls.
+
+    Without adversaries methods by availabilities: everybody answering and fedavg are always there.
+    """
 
     adversaries: tuple[AttackSpec, ...] = Field(
-        min_length=1, max_length=50, description="a list of plugins; an `id` distinguishes one from itself"
+        default=(),
+        max_length=50,
+        description="a list of plugins; an `id` distinguishes one from itself; none: what absent clients cost",
     )
     aggregators: tuple[AttackSpec, ...] = Field(
-        default=(), max_length=50, description="rules beside the mean; `assumed` sets f where a rule assumes one"
-    )
-    prototype_aggregators: tuple[AttackSpec, ...] = Field(
-        default=(), max_length=50, description="rules for prototypes, models by the mean"
+        default=(),
+        max_length=50,
+        description="rules beside the mean; one that assumes f malicious clients, and has no f, knows how many "
+        "there are",
     )
     malicious: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(
         default=(1,), min_length=1, max_length=50, description="how many clients are; none is always tried"
-    )
-    assumed: tuple[Told | Annotated[int, Field(ge=0)], ...] = Field(
-        default=("true",), min_length=1, max_length=10, description="what rules assume: true, half, or numbers"
-    )
-    breakdown: bool = Field(
-        default=False, description="whether to look for the fewest malicious clients that break each rule"
     )
     seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(), max_length=100, description="one run of each pair for each; none: the audit's own"
@@ -59,7 +56,10 @@ class Matrix(Group):
         default=(), max_length=20, description="who holds which examples; none: the audit's own"
     )
     availabilities: tuple[AttackSpec, ...] = Field(
-        default=(), max_length=20, description="who answers in a round; none: the audit's own"
+        default=(),
+        max_length=20,
+        description="who answers in a round; none: the audit's own. Without adversaries bernoulli, persistent "
+        "and leaving, each beside everybody answering",
     )
     protections: tuple[AttackSpec, ...] = Field(
         default=(), max_length=20, description="each beside the audit's own; those are tried alone as well"
@@ -74,7 +74,13 @@ class Matrix(Group):
             yield from number_plugins(kind, f"matrix.{axis}", getattr(self, axis))
 
     def check_case(self, case: str) -> None:
-        """Raises UserError for a key of runs in a recorded case."""
+        """Raises UserError for a key of runs in a recorded case, or where nobody attacks in one."""
+        if case == "recorded" and not self.adversaries:
+            raise UserError(
+                "matrix.adversaries is missing: of a recorded federation attacks are replayed on one round",
+                hint="name some, as in {adversaries: [sign_flip]}",
+                key="matrix.adversaries",
+            )
         for key in OF_RUNS if case == "recorded" else ():
             if key in self.model_fields_set and getattr(self, key) != type(self).model_fields[key].default:
                 raise UserError(
@@ -88,16 +94,30 @@ class Matrix(Group):
     def _none_is_always_there(cls, value: Any) -> Any:
         return [v for v in value if v != 0 or v is False] if isinstance(value, list | tuple) else value
 
-    @field_validator("assumed", mode="before")
-    @classmethod
-    def _true(cls, value: Any) -> Any:
-        """YAML reads `true` as a truth value."""
-        return ["true" if v is True else v for v in value] if isinstance(value, list | tuple) else value
+    @model_validator(mode="after")
+    def _compares_absence(self) -> "Matrix":
+        if self.adversaries:
+            return self
+        if not self.availabilities:
+            raise UserError(
+                "matrix must have adversaries or availabilities",
+                hint="adversaries: [sign_flip] are attacks on the model; without them availabilities: "
+                "[{name: bernoulli, p: 0.3}] are clients that do not answer",
+                key="matrix",
+            )
+        for key in OF_ATTACKS:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise UserError(
+                    f"matrix.{key} stands beside no adversaries",
+                    hint="leave it out: methods by availabilities are compared, or name adversaries",
+                    key=f"matrix.{key}",
+                )
+        return self
 
     @model_validator(mode="after")
     def _labels_differ(self) -> "Matrix":
-        for axis in (*AXES, "methods"):
-            seen = {"mean"} if "aggregators" in axis else set[str]()  # which is always there
+        for axis in (*AXES, "methods") if self.adversaries else ("methods",):
+            seen = {"mean"} if axis == "aggregators" else set[str]()  # which is always there
             for spec in getattr(self, axis):
                 if spec.label in seen:
                     raise UserError(

@@ -1,77 +1,62 @@
-"""The `record` key of a simulated case: which messages are kept on disk."""
+"""The `record` key of a simulated case: which messages are kept on disk; all others are still counted."""
 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, field_serializer, field_validator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from fedaudit.audit.settings.controls import MOST_CLIENTS
-from fedaudit.audit.settings.spec import Group
-from fedaudit.fl.runtime.errors import suggest_name
+from fedaudit.fl.kinds import Kind
 
-Natural = Annotated[int, Field(ge=0)]
-_ROUNDS = {
-    "anyOf": [
-        {"enum": ["all", "last"]},
-        {"type": "string", "pattern": r"^every 0*[1-9]\d*$"},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
-    ]
-}
+WORDS = ("all", "last", "model")
+RELEASED = frozenset({Kind.GLOBAL_MODEL, Kind.GLOBAL_PROTOTYPES})  # what `model` keeps
 
 
-class RecordSettings(Group):
-    """Which messages are kept on disk; all others are still counted."""
-
-    rounds: Annotated[Literal["all", "last"] | int | tuple[int, ...], WithJsonSchema(_ROUNDS)] = Field(
-        default="last",
-        description="all, last (of each phase, and what is exchanged before training), every N with those, "
-        "or a list of rounds",
-    )
-    clients: Literal["all"] | Natural | tuple[Natural, ...] = Field(
-        default="all", description="all, how many (drawn at random), or a list of client numbers"
-    )
-    kinds: tuple[str, ...] | None = Field(default=None, description="artifact kinds to keep; null: all")
-
-    @field_validator("rounds", mode="before")
-    @classmethod
-    def _rounds(cls, value: Any) -> Any:
-        every = re.fullmatch(r"every (\d+)", value) if isinstance(value, str) else None
-        if every and int(every[1]):
-            return int(every[1])
-        if value in ("all", "last"):
-            return value
-        return _numbers(value, "must be all, last, every N (N >= 1), or a list of rounds")
-
-    @field_validator("clients", mode="before")
-    @classmethod
-    def _clients(cls, value: Any) -> Any:
-        if value == "all" or (type(value) is int and value >= 0):
-            return value
-        return _numbers(value, "must be all, a number, or a list of client numbers")
-
-    @field_validator("kinds", mode="before")
-    @classmethod
-    def _kinds(cls, value: Any) -> Any:
-        from fedaudit.fl.kinds import Kind
-
-        if value is not None and not isinstance(value, list | tuple):
-            raise ValueError("must be a list of artifact kinds")
-        known = [k.value for k in Kind]
-        for kind in value or ():
-            if kind not in known:
-                near = f" ({near})" if (near := suggest_name(kind, known)) else ""
-                raise ValueError(f"must hold artifact kinds{near}, got {kind!r}")
+def _read(value: Any) -> Any:
+    every = re.fullmatch(r"every (\d+)", value) if isinstance(value, str) else None
+    if every and int(every[1]):
+        return int(every[1])
+    if isinstance(value, str) and value in WORDS:
         return value
+    is_short = isinstance(value, list | tuple) and len(value) <= MOST_CLIENTS
+    if is_short and all(type(v) is int and v >= 0 for v in value):
+        return tuple(value)
+    raise ValueError("must be all, last, model, every N (N >= 1), or a list of rounds")
 
-    @field_serializer("rounds")
-    def _as_written(self, value: Any) -> Any:
-        return f"every {value}" if isinstance(value, int) else value
+
+def _write(value: Any) -> Any:
+    return f"every {value}" if isinstance(value, int) else value
 
 
-def _numbers(value: Any, expected: str) -> tuple[int, ...]:
-    """A list of distinct numbers >= 0, or a ValueError that says what was expected."""
-    if not isinstance(value, list | tuple) or len(value) > MOST_CLIENTS:
-        raise ValueError(expected)
-    if not all(type(v) is int and v >= 0 for v in value):
-        raise ValueError(expected)
-    return tuple(value)
+# A number N is "every N"
+Recorded = Annotated[
+    Literal["all", "last", "model"] | int | tuple[int, ...],
+    BeforeValidator(_read),
+    PlainSerializer(_write),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(WORDS)},
+                {"type": "string", "pattern": r"^every 0*[1-9]\d*$"},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            ]
+        }
+    ),
+]
+
+
+def is_recorded(record: Recorded, round: int) -> bool:
+    """Whether a round's messages are kept, whichever round it is; the last of a phase may be kept besides."""
+    if isinstance(record, tuple):
+        return round in record
+    return record == "all" or (isinstance(record, int) and round % record == 0)
+
+
+def keeps_last(record: Recorded) -> bool:
+    """Whether the last round of each phase is kept, and what is exchanged before training."""
+    return record in ("last", "model") or isinstance(record, int)
+
+
+def list_kinds(record: Recorded) -> frozenset[Kind] | None:
+    """Kinds that are kept; None: all."""
+    return RELEASED if record == "model" else None

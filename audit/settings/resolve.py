@@ -39,7 +39,6 @@ def list_files(config: SimulatedConfig) -> list[Path]:
     Code of a user's own, which may read what it likes, is left out.
     """
     files = [Path(config.locate_policy())] if config.names_policy_file else []
-    files += config.locate_claims()
     model = config.locate_files(config.federation.model).settings
     files += [Path(str(model[key])).expanduser() for key in (PATH, TOKENIZER) if model.get(key)]
     data = resolve(config)["federation"]["dataset"]
@@ -72,12 +71,12 @@ def _key(values: Mapping[str, Any]) -> str:
 def _resolve(values: Mapping[str, Any], plugins: Iterable[NamedPlugin], file: Path | None) -> dict[str, Any]:
     out: dict[str, Any] = catalog.plain(values)
     for kind, where, spec in plugins:
-        is_plain = kind in ("sections", "renderers")  # a list of names, which were checked when it was read
+        is_plain = kind == "renderers"  # a list of names, which were checked when it was read
         if is_plain and not spec.foreign:
             continue
         with locate_errors(file):
             settings = catalog.settings(kind, spec.name, spec.settings, where)
-        if is_plain or where.endswith("].method") or where.startswith(("matrix.", "absence.")):
+        if is_plain or where.endswith("].method") or where.startswith("matrix."):
             continue  # variants and cells keep what they change
         full = {k: v for k, v in spec.model_dump().items() if k not in spec.settings} | settings
         *path, last = [int(k) if k.isdigit() else k for k in re.findall(r"\w+", where)]

@@ -13,7 +13,6 @@ from pydantic import BaseModel, TypeAdapter
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import RecordedConfig, SimulatedConfig
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import adapter
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,11 +26,9 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "time_model": "devices",
     "method": "methods",
     "aggregator": "aggregators",
-    "prototype_aggregator": "aggregators",
     "adversary": "adversaries",
     "adversaries": "adversaries",  # of a matrix, as the six that follow
     "aggregators": "aggregators",
-    "prototype_aggregators": "aggregators",
     "partitions": "partitions",
     "availabilities": "availability",
     "methods": "methods",
@@ -52,25 +49,20 @@ def config_schema() -> Schema:
     used = dict.fromkeys(_name_plugins(schema))
     for kind in used:
         definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
-    definitions["RecordSettings"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
     for case in (SimulatedConfig, RecordedConfig):
-        _write_as_yaml(definitions[case.__name__]["properties"], definitions)
+        _write_as_yaml(definitions[case.__name__]["properties"])
     recorded = {"required": ["subject"]}
     first, second = schema.pop("anyOf")
     schema |= {"type": "object", "if": recorded, "then": second, "else": first}  # errors are then of one of them
     return _finish(schema, "config")
 
 
-def _write_as_yaml(keys: Schema, definitions: Schema) -> None:
+def _write_as_yaml(keys: Schema) -> None:
     """Keys of a config in the forms that YAML may have besides those of Python."""
     for key in ("attacks", "variants"):
         keys[key]["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in keys[key]["anyOf"]]
     keys["attacks"]["default"] = "auto"
-    formats = definitions["ReportSettings"]["properties"]["formats"]
-    for node, kind in ((formats, "renderers"), (keys["sections"], "sections")):
-        node["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
-    group = {key: keys["report"].pop(key) for key in ("$ref", "allOf") & keys["report"].keys()}
-    keys["report"]["anyOf"] = [group, {k: v for k, v in formats.items() if k != "default"}]
+    keys["report"]["items"] = {"anyOf": [{"enum": catalog.names("renderers")}, FOREIGN]}
 
 
 def result_schema(result: type[BaseModel]) -> Schema:

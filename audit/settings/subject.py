@@ -103,8 +103,6 @@ class ExampleLayout(Group):
         """Of one example as the network is given it."""
         return tuple(self.shape) if (table := self.table) is None else (table.width,)
 
-    about: Text = Field(default="", description="one sentence for the report: what the examples are")
-
 
 class RecordedSubject(Group):
     """A federation that somebody recorded."""

@@ -6,18 +6,18 @@ every export, unless everybody has the data already. What is withheld is counted
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fedaudit.audit.case.digests import of_value
-from fedaudit.audit.settings.report import Show
-from fedaudit.reports.exhibits import MarkedWord, RowTables, TextLines, Texts
-from fedaudit.reports.result import AuditResult, Gallery, Withheld
+from fedaudit.reports.exhibits import Gallery, MarkedWord, RowTables, TextLines, Texts
+from fedaudit.reports.result import AuditResult, Withheld
 
 # Rows that an attack drew. All others are examples, or were made of them, whatever an attack calls them
 DRAWN = frozenset(
     {"reconstruction", "condensed", "generated", "found in the generator", "found in the reference"}
 )
 HIDDEN = "[value]"  # in the place of an entry of a row
+Show = Literal["redacted", "reconstructions", "full"]
 SHORTEST = 6  # digits of a number that is taken for a name; shorter ones are counts as well
 
 

@@ -20,10 +20,10 @@ from fedaudit.audit.verdict.scene import OUTCOMES, name_finding
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Harm
 from fedaudit.reports import format as fmt
-from fedaudit.reports.exhibits import MarkedWord, RowLines, RowTables, TextLines, Texts
+from fedaudit.reports.exhibits import Gallery, MarkedWord, RowLines, RowTables, TextLines, Texts
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Cell, count_allowed
-from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Severity, worst_first
+from fedaudit.reports.result import Figure, Finding, Headline, Severity, worst_first
 
 MADE = "made by the auditor, sets no severity"
 UNTOLD = {

@@ -13,9 +13,10 @@ from fedaudit.audit.verdict.page_options import drop_marks, list_options, recomm
 from fedaudit.fl.threats.threat import Aim, Harm
 from fedaudit.reports import format as fmt
 from fedaudit.reports.decision import Risk, Word
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.page import MOST_FACES, Coverage, Fill, Odds, Page, PageHarm, People, ReaderRow, Strip
 from fedaudit.reports.questions import Cell, Question, RuleQuestion, State
-from fedaudit.reports.result import AuditResult, Gallery, Severity
+from fedaudit.reports.result import AuditResult, Severity
 
 MOST_HARMS = 8  # with a row of their own
 MOST_BLAMED = 3  # rows that the banner names

@@ -68,7 +68,7 @@ class Null:
                 "workers": 0,
                 "federation": {**FEDERATION, **self.federation},
                 "method": {"name": f"{METHODS}:{self.method}", **TRAINING, **self.settings},
-                "record": {"rounds": "all"},
+                "record": "all",
                 "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 150},
                 "attacks": self.names(number),
                 "evaluate_every": 100,

@@ -92,7 +92,7 @@ def draw_config(number: int, seed: int) -> tuple[str, Config]:
             "partition": rng.choice(["iid", {"name": "dirichlet", "alpha": 0.5}]),
             "availability": availability,
             "model": "mlp" if method in ("fjord", "fedper") else rng.choice(["logreg", "mlp"]),
-            "train_limit": 160,
+            "limit": 160,
             "empty_round": "skip",
         },
         "method": {

@@ -37,7 +37,7 @@ FOLDER = Path(__file__).parent / "tables"
 # Nothing is attacked here: all data train, no message is kept, a killed run loses ten rounds at most
 FRAME: dict[str, Any] = {
     "federation": {"holdout": {"auxiliary": 0, "reference": 0, "own": 0}},
-    "record": {"rounds": [], "clients": []},
+    "record": [],
     "attacks": [],
 }
 Printed = Number | dict[str, Number] | None

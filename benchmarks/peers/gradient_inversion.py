@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import fedaudit.fl.runtime.vision  # noqa: F401 - both programs import torchvision, which needs what is declared there
 from benchmarks.strength.bench import pick, tried
-from benchmarks.strength.gradients import ONE, federation
+from benchmarks.strength.gradients import federation
 from fedaudit.attacks.attack import Attack, Claim, Floats, Knowledge
 from fedaudit.attacks.evaluation.gradients import Imitation, Update, labels
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
@@ -129,7 +129,8 @@ def main() -> None:
     for model in given.models:
         for name, attack in every:
             with workers.one_thread():
-                found = tried(federation(given.out, model), attack, {**ONE, "update_groups": given.images})
+                replay = {"updates": [[1, 1, given.images]], "clients": 10}
+                found = tried(federation(given.out, model), attack, replay)
             ssim, rank1 = pick(found.evidence, "ssim"), pick(found.evidence, "rank1")
             low, high = ssim.interval or (0.0, 1.0)
             errors = [e for e in found.evidence if e.measure == "layer_input_relative_error"]

@@ -36,10 +36,10 @@ BASE: dict[str, Any] = {
         "partition": {"name": "dirichlet", "alpha": 1.0},
         "availability": "full",
         "model": "lenet_f",
-        "train_limit": 20000,
+        "limit": 20000,
         "holdout": {"auxiliary": 0.0, "reference": 0.0, "own": 0.0},
     },
-    "record": {"rounds": "last", "clients": 4},
+    "record": "last",
     "accountants": ["exact"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 1, "batch_size": 50, "lr": 0.05, "weighting": "uniform"}

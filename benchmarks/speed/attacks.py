@@ -61,6 +61,7 @@ class Time(NamedTuple):
 def configured(name: str, attacks: Sequence[str] | None, updates: int) -> SimulatedConfig:
     """The audit of one of FEDERATIONS; None plans all attacks that apply."""
     more = FEDERATIONS[name]
+    replayed = [[n, steps, updates] for n in (1, 2, 4, 8) for steps in (1, 5)]
     method = {"name": name, **TRAINING, **more.get("method", {})}
     return SimulatedConfig.model_validate(
         {
@@ -69,8 +70,8 @@ def configured(name: str, attacks: Sequence[str] | None, updates: int) -> Simula
             "federation": FEDERATION,
             "method": method,
             "protections": more.get("protections", []),
-            "record": {"rounds": "all"},
-            "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 150, "update_groups": updates},
+            "record": "all",
+            "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 150, "updates": replayed},
             "attacks": "auto" if attacks is None else list(attacks),
             "budget": 100_000,
             "evaluate_every": 100,

@@ -36,7 +36,7 @@ FRAME: Mapping[str, Any] = {  # of every federation here
     "attacks": [],
     "noise_audit": False,
     "federation": {"dataset": "fashion_mnist", "availability": "full"},
-    "record": {"rounds": "last"},
+    "record": "last",
     "evaluate_every": 100,
 }
 More = Callable[[Case, Sequence[Artifact]], Replays]

@@ -13,7 +13,7 @@ from fedaudit.audit.case.case import Case
 FEDERATION: Mapping[str, Any] = {
     "seed": 1,
     "federation": {
-        "train_limit": 20000,
+        "limit": 20000,
         "clients": 10,
         "partition": {"name": "dirichlet", "alpha": 1.0},
         "model": {"name": "cnn_w", "padding": 2},
@@ -25,7 +25,6 @@ ROUNDS = {
     "fresh": 1,
     "trained": 10,
 }  # uploads of the last round started from first weights, or from those of nine
-ONE = {"updates": [1], "update_steps": [1], "clients": 10}  # image and step
 WORDS = {"inverting_gradients": "Inverting Gradients", "grnn_updates": "GRNN", "analytic": "analytic"}
 LEAST = {
     ("inverting_gradients", "fresh"): 0.9,
@@ -40,7 +39,7 @@ def federation(out: Path, name: str) -> Case:
 
 def images(out: Path, tool: str, model: str, **settings: Any) -> list[Figure]:
     """One image's gradient, inverted."""
-    replay = {**ONE, "update_groups": settings["per_size"]}
+    replay = {"updates": [[1, 1, settings["per_size"]]], "clients": 10}  # image and step
     found = tried(federation(out, model), attack(tool, recorded=0, **settings), replay).evidence
     what = f"{WORDS[tool]}, {model} model"
     figures = [
@@ -57,7 +56,7 @@ def labels(out: Path) -> list[Figure]:
     """iDLG for one image, and the counts of a batch by its bias."""
     figures = []
     for model, n in (("fresh", 1), ("trained", 1), ("fresh", 50), ("trained", 50)):
-        replay = {**ONE, "updates": [n], "update_groups": 200}
+        replay = {"updates": [[n, 1, 200]], "clients": 10}
         found = tried(federation(out, model), attack("label_counts_from_gradient"), replay).evidence
         exact = pick(found, "count_exact_match", rule="bias", n=n)
         what = "label of one image" if n == 1 else f"counts of a batch of {n}, all right"

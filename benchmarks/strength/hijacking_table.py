@@ -43,7 +43,7 @@ from fedaudit.fl.artifact import Artifact
 CONFIG = Path(__file__).parents[2] / "configs" / "split_hijacking.yaml"
 NEVER = 10_000  # a round that is not reached
 SERVERS: Mapping[str, Mapping[str, Any]] = {"hijacking": {}, "honest": {"adversary": {"first": NEVER}}}
-FASHION = {"federation": {"dataset": "fashion_mnist", "train_limit": 1800, "test_limit": 500}}
+FASHION = {"federation": {"dataset": "fashion_mnist", "limit": [1800, 500]}}
 DATASETS: Mapping[str, Mapping[str, Any]] = {"digits": {}, "fashion_mnist": FASHION}
 SGD, ADAM = {"optimiser": "sgd"}, {"optimiser": "adam"}
 OPTIMISERS: Mapping[str, Mapping[str, Any]] = {  # a round is 35 batches of all clients together

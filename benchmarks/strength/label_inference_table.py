@@ -29,9 +29,9 @@ BASE: dict[str, Any] = {
         "availability": "full",
         "model": "lenet_f",
         "holdout": {"auxiliary": 0.1, "reference": 0.0, "own": 0.0},
-        "test_limit": 1000,
+        "limit": [None, 1000],
     },
-    "record": {"rounds": "last"},
+    "record": "last",
     "attacks": ["label_counts_from_update"],
 }
 TRAINING: dict[str, Any] = {"local_epochs": 3, "batch_size": 50, "lr": 0.01}

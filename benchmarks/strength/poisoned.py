@@ -11,7 +11,7 @@ from fedaudit.attacks.poisoning.label_flip import LabelFlip
 from fedaudit.fl.runtime.settings import settings
 
 FEDERATION: Mapping[str, Any] = {  # ten clients of 400 images
-    "train_limit": 4000,
+    "limit": 4000,
     "clients": 10,
     "partition": "iid",
     "model": "lenet_f",
@@ -40,11 +40,7 @@ class InflatedFlip(CountInflation):
 def final(out: Path, runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Name -> the last round's measurements of a federation with these settings."""
     settings = {
-        name: {
-            "federation": {**FEDERATION, **own.get("federation", {})},
-            "method": METHOD,
-            "record": {"rounds": []},
-        }
+        name: {"federation": {**FEDERATION, **own.get("federation", {})}, "method": METHOD, "record": []}
         | {k: v for k, v in own.items() if k != "federation"}
         for name, own in runs.items()
     }

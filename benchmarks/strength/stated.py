@@ -120,7 +120,7 @@ PLANTED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                 "partition": {"name": "n_class", "classes_per_client": 4, "examples_per_client": 8},
             },
             "method": {"name": "gandalf", "rounds": 1, "groups": 0, "labeler_rounds": 1, "gan": GAN},
-            "record": {"rounds": "all"},
+            "record": "all",
             "attacks": ["generator_extraction"],
         },
     ),

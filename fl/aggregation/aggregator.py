@@ -83,6 +83,11 @@ class Aggregator(Plugin):
     def begin(self, context: Context) -> Aggregation:
         """A new aggregation; the rule itself keeps nothing."""
 
+    @property
+    def of_prototypes(self) -> "Aggregator":
+        """The rule for prototypes, class by class."""
+        return mean()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Combined:
@@ -263,7 +268,6 @@ class Averages:
     streams: Streams
     state: Tree = field(default_factory=dict)  # name -> the rule's state before this round
     parameters: Collection[str] = ()
-    prototypes: Aggregator = field(default_factory=mean)  # the rule for prototypes
     root: Mapping[str, Tensor] = field(default_factory=dict)
     head: Collection[str] = ()
     _begun: dict[str, Aggregation] = field(default_factory=dict)
@@ -281,7 +285,7 @@ class Averages:
     def prototype(self, label: int) -> Aggregation:
         """The prototype of one class, by the rule for prototypes: rows of features, weighted by counts."""
         context = replace(self.context(f"prototype/{label}"), state={}, parameters=(), few=True)
-        return self.prototypes.begin(context)
+        return self.rule.of_prototypes.begin(context)
 
     def context(self, name: str) -> Context:
         """What the rule knows of one of the method's models."""

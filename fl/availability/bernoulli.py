@@ -1,10 +1,14 @@
 """Clients that answer at random: alike, for a while, in clusters, or while they are there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
@@ -116,8 +120,40 @@ class Leaving(Bernoulli):
     class Config:
         p: Share = Field(default=1.0, description="probability that a client that is there answers")
         clients: tuple[AtLeastZero, ...] = Field(default=(), description="those that leave, by number")
+        label: AtLeastZero | None = Field(
+            default=None,
+            description="number of a class: all who hold an example of it leave, in place of clients",
+        )
         leave: AtLeastZero = Field(default=0, description="first round without them")
         back: AtLeastZero = Field(default=0, description="first round with them again")
+
+        def __post_init__(self) -> None:
+            if self.label is not None and self.back <= self.leave:
+                raise UserError(
+                    f"back must be after leave ({self.leave}), got {self.back}", hint="rounds are numbered from 0"
+                )
+
+    def among(self, count: Callable[[], NDArray[np.int64]]) -> Availability:
+        label = self.config.label
+        if label is None:
+            return self
+        counts = count()
+        clients, classes = counts.shape
+        if label >= classes:
+            raise UserError(
+                f"availability leaving: label must be below {classes}, the number of classes, got {label}",
+                hint="classes are numbered from 0",
+                key="federation.availability",
+            )
+        holders = tuple(int(k) for k in (counts[:, label] > 0).nonzero()[0])
+        if not 0 < len(holders) <= clients / 2:
+            raise UserError(
+                f"{len(holders)} of {clients} clients hold class {label}; a class's only holders leave where "
+                "they are at most half of the clients",
+                hint="choose a partition by classes, such as {name: n_class_exhaustive, classes_per_client: 2}",
+                key="federation.availability",
+            )
+        return Leaving(replace(self.config, clients=holders, label=None))
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         found = super().draw(round, candidates, streams, attempt)

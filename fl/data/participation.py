@@ -4,9 +4,12 @@ A client that does not answer neither trains nor uploads. That is not the server
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.fl.ledger import Sampling
 from fedaudit.fl.runtime.plugin import Plugin
@@ -46,6 +49,13 @@ class Availability(Plugin):
         super().__init_subclass__(**kwargs)
         if "sampling" not in vars(cls):
             cls.sampling = Availability.sampling  # type: ignore[method-assign]
+
+    def among(self, count: Callable[[], NDArray[np.int64]]) -> "Availability":
+        """The same among clients of whom `count` gives [clients, classes] numbers of examples.
+
+        Raises UserError where it cannot hold among these.
+        """
+        return self
 
     @abstractmethod
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:

@@ -49,19 +49,14 @@ _FIELDS = {  # what each sort of line must hold
 
 @dataclass
 class Choice:
-    """Which messages are kept. A round or client of None keeps all of them."""
+    """Which messages are kept."""
 
     rounds: Callable[[int], bool] = lambda _: True
     milestones: bool = False  # and those rounds that the method marks
-    clients: Callable[[int], bool] = lambda _: True
     kinds: frozenset[Kind] | None = None
 
-    def keeps(self, round: int, sender: Party, receivers: tuple[str, ...], milestone: bool = False) -> bool:
-        if not self.rounds(round) and not (milestone and self.milestones):
-            return False
-        ends = [sender] + [Party.parse(r) for r in receivers if "/" in r]
-        named = [p.index for p in ends if p.index is not None]
-        return not named or any(self.clients(i) for i in named)
+    def keeps(self, round: int, milestone: bool = False) -> bool:
+        return self.rounds(round) or (milestone and self.milestones)
 
 
 @dataclass
@@ -85,7 +80,7 @@ class Recorder:
         """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
         round, channel, sender, receivers, seen_by = route
         behind = self.provenance.behind(route, payloads)
-        keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
+        keep = self.choice.keeps(round, round in self.milestones)
         kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
         arrays, counted = {}, sizes(payloads)
         for kind, payload in payloads.items():

@@ -44,7 +44,7 @@ class BrokenPlugin(UserError):
     """A plugin gave what its contract does not allow: it was tried and failed, where others do not apply."""
 
 
-# What other tools call it, the names here of which one has to be known, and what to write instead
+# What other tools, or keys that are gone, call it, the names here of which one has to be known, and what to write
 _ELSEWHERE = (
     (
         ("secagg", "secaggplus", "secure_agg", "masking"),
@@ -62,6 +62,19 @@ _ELSEWHERE = (
         "noise_multiplier sets the noise; `fedaudit dp calibrate --epsilon 3 --rounds 100` finds it",
     ),
     (("learning_rate", "eta", "client_lr"), ("lr",), "write lr"),
+    (("absence",), ("matrix",), "write `matrix: {availabilities: [{name: bernoulli, p: 0.3}]}`, no adversaries"),
+    (("assumed",), ("adversaries",), "say it of a rule: `aggregators: [krum, {name: krum, id: krum-f0, f: 0}]`"),
+    (("breakdown",), ("adversaries",), "list numbers of malicious clients: `malicious: [1, 2, 4]`"),
+    (
+        ("prototype_aggregator", "prototype_aggregators"),
+        ("aggregator", "aggregators"),
+        "a rule for prototypes is an aggregator: {name: prototypes, rule: capped_mean}",
+    ),
+    (("train_limit", "test_limit"), ("limit",), "write `limit: 2000`, or `limit: [2000, 500]` for tests too"),
+    (("update_steps", "update_groups"), ("updates",), "write `updates: [[examples, steps, how many], ...]`"),
+    (("claims",), ("policy",), "`fedaudit dp claims FILE` computes claims anew, without a run"),
+    (("sections",), ("report",), "a section of your own stands in report: `report: [json, 'module:Class']`"),
+    (("about",), ("classes",), "say what the data are in system.data"),
     (("epochs", "num_epochs"), ("local_epochs",), "write local_epochs"),
     (("num_clients", "n_clients"), ("clients",), "write clients"),
     (("num_rounds", "global_rounds"), ("rounds",), "write rounds"),

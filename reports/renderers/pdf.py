@@ -17,12 +17,13 @@ from typing import Any, ClassVar, assert_never
 
 from fedaudit.reports import charts
 from fedaudit.reports.document import Document, ReportError
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.format import SEVERITIES
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
 from fedaudit.reports.page import FILLS, LABELS, MOST_FACES, SIGNATURES, Page, PageHarm
 from fedaudit.reports.renderer import Renderer
-from fedaudit.reports.result import Figure, Gallery
+from fedaudit.reports.result import Figure
 from fedaudit.reports.section import (
     AnswerPage,
     Blanks,

@@ -16,7 +16,7 @@ class Galleries(Section):
             blocks.append(
                 Paragraph(
                     f"{plural(count, 'picture')} of people's data, and of what attacks drew of it, are withheld. "
-                    "The run folder keeps them; `report: {show: full}` in the config shows them."
+                    "The run folder keeps them; `show: full` in the config shows them."
                 )
             )
             rows = [[w.title, str(w.pictures), w.sha256[:16]] for w in result.withheld]

@@ -6,7 +6,7 @@ from math import inf
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.reports import format as fmt
-from fedaudit.reports.result import AuditResult, Finding, Gallery
+from fedaudit.reports.result import AuditResult, Finding
 from fedaudit.reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, ReplayedRound, Robustness
 from fedaudit.reports.section import (
     Bar,
@@ -82,7 +82,7 @@ class RobustnessSection(Section):
 
 def _tell_setting(setting: str, matrix: Robustness, result: AuditResult) -> list[Block]:
     """Attacks on every rule in one setting, by how many clients are malicious, and where rules break."""
-    here = [c for c in matrix.cells if c.setting == setting and not c.bisected]
+    here = [c for c in matrix.cells if c.setting == setting]
     by_share = [[c for c in here if c.malicious == m] for m in dict.fromkeys(c.malicious for c in here)]
     blocks = [block for cells in by_share for block in _attacks(setting, cells, matrix)]
     return blocks + [Chart(f) for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
@@ -272,8 +272,7 @@ def _breakdown(matrix: Robustness) -> Block:
         rows=rows,
         align="llll",
         caption="The fewest malicious clients, of those tried, that leave less than nine tenths of the clean "
-        "accuracy, with the strongest attack on the rule. With breakdown: true they are looked for by halves, "
-        "up to the largest minority.",
+        "accuracy, with the strongest attack on the rule.",
     )
 
 
@@ -328,13 +327,7 @@ def _too_few(cells: Sequence[MatrixCell]) -> Block | None:
 
 
 def _plot_triggers(matrix: Robustness) -> list[Block]:
-    if not matrix.triggered:
-        return []
-    shown = [
-        Gallery(finding="", alt=f"{t.title}: rows of images, {', '.join(t.rows)}", **dict(t))
-        for t in matrix.triggered
-    ]
-    return [Heading("What a backdoor does"), *map(Pictures, shown)]
+    return [Heading("What a backdoor does"), *map(Pictures, matrix.triggered)] if matrix.triggered else []
 
 
 def _certificates(matrix: Robustness) -> list[Block]:

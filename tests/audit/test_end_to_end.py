@@ -28,7 +28,7 @@ federation:
   holdout: {auxiliary: 0.35, reference: 0.25}
 method: {name: METHOD, rounds: 3, local_epochs: 1, lr: 0.05}
 workers: 0
-record: {rounds: all}
+record: all
 replay: {sizes: [1, 2, 20], clients: 3, groups: 20}
 attacks: [ridge, prototype_membership, count_recovery]
 """
@@ -126,7 +126,7 @@ federation:
   holdout: {auxiliary: 0.2, reference: 0.2}
 method: {name: "mine_e2e:Shrunk", rounds: 2, local_epochs: 1, factor: 0.5}
 attacks: ["mine_e2e:SizeReader"]
-sections: ["mine_e2e:Signature"]
+report: [json, html, "mine_e2e:Signature"]
 workers: 0
 """
     result = audit(text, tmp_path)

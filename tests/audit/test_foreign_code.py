@@ -120,7 +120,7 @@ class Mine(Attack):
     def run(self, view, knowledge, rng): return {}
     def measure(self, claim, truth, rng): return []
 """
-WITH_ATTACK = TEXT + "attacks: ['mine:Mine']\nnoise_audit: false\nreport: {formats: [json]}\nworkers: 0\n"
+WITH_ATTACK = TEXT + "attacks: ['mine:Mine']\nnoise_audit: false\nreport: [json]\nworkers: 0\n"
 
 
 def test_a_run_folder_holds_the_code_that_it_names_and_says_where_that_was_changed(
@@ -180,7 +180,7 @@ def _put(config: dict[str, object], place: str) -> None:
     at: object = config
     *path, last = place.split(".")
     for key, following in zip(path, [*path[1:], last], strict=True):
-        fresh: object = [{"name": "x"}] if following == "0" and key != "sections" else {}
+        fresh: object = [{"name": "x"}] if following == "0" else {}
         at = at[int(key)] if isinstance(at, list) else at.setdefault(key, fresh)  # type: ignore[attr-defined]
     at[last] = "evil:Evil"  # type: ignore[index]
 
@@ -196,7 +196,6 @@ PLACES = (
     "accountants.0.name",
     "variants.0.method.name",
     "variants.0.protections.0.name",
-    "sections",
     "report",
     "method.some_setting",
 )
@@ -207,7 +206,7 @@ PLACES = (
 def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, here: Path) -> None:
     folder = run_folder(here)
     config = yaml.safe_load(PLAIN)
-    if place in ("sections", "report"):
+    if place == "report":
         config[place] = ["evil:Evil"]
     else:
         _put(config, place)

@@ -26,7 +26,7 @@ CLEAN: dict[str, Any] = {
     },
     "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 20, "weighting": "uniform"},
     "protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 30.0}],
-    "record": {"rounds": "all"},
+    "record": "all",
     "attacks": ["hidden_images"],
     "workers": 0,
 }

@@ -28,7 +28,7 @@ from tests.test_house import ROOT
 COMMAND = Path(sys.executable).with_name("fedaudit")
 CONFIG = """
 seed: 7
-federation: {dataset: digits, train_limit: 240, test_limit: 20, clients: 4, availability: full, model: logreg}
+federation: {dataset: digits, limit: [240, 20], clients: 4, availability: full, model: logreg}
 method: {name: fedavg, rounds: 2, local_epochs: 1, lr: 0.2, weighting: uniform}
 protections: [dp_gaussian]
 attacks: [example_numbers]

@@ -18,7 +18,7 @@ TINY = {
         "clients": 6,
         "partition": {"name": "n_class", "classes_per_client": 2, "examples_per_client": None},
         "holdout": {"auxiliary": 0.3, "reference": 0.0},
-        "test_limit": 100,
+        "limit": [None, 100],
     },
     "workers": 0,
 }

@@ -24,7 +24,7 @@ TINY = """
 title: A tiny table
 source: nobody
 base:
-  federation: {dataset: digits, clients: 4, model: {name: mlp, hidden: [8]}, train_limit: 200}
+  federation: {dataset: digits, clients: 4, model: {name: mlp, hidden: [8]}, limit: 200}
   method: {rounds: 4, local_epochs: 1, batch_size: 20, lr: 0.1}
 columns:
   even: {overrides: {federation: {availability: full}}, note: Everybody answers.}
@@ -72,7 +72,7 @@ def check_cells(name: str, row: str) -> None:
         resolved = resolve(config)
         assert resolved["method"]["rounds"] == 3 + table.more_rounds(column, row)
         assert resolved["seed"] == 5
-        assert (config.record.rounds, config.federation.holdout.auxiliary) == ((), 0)
+        assert (config.record, config.federation.holdout.auxiliary) == ((), 0)
         assert config.federation.holdout.reference == 0 and config.attacks == ()
 
 

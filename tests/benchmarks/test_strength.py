@@ -29,7 +29,7 @@ from tests.attacks.poisoning.test_adversaries import client
 DIGITS = {
     "federation": {
         "dataset": "digits",
-        "train_limit": 600,
+        "limit": 600,
         "clients": 4,
         "partition": {"name": "n_class", "classes_per_client": 2, "examples_per_client": 30},
         "model": {"name": "mlp", "hidden": [16]},

@@ -62,14 +62,7 @@ def federation(method: str) -> tuple[Case, Config]:
                 "holdout": {"auxiliary": 0.3, "reference": 0.4, "server": 0.1},
             },
             "method": {"name": method, **light(method, rounds=2)},
-            "replay": {
-                "updates": [1],
-                "update_steps": [1],
-                "update_groups": 2,
-                "clients": 2,
-                "sizes": [1],
-                "groups": 4,
-            },
+            "replay": {"updates": [[1, 1, 2]], "clients": 2, "sizes": [1], "groups": 4},
             "workers": 0,
             "attacks": [],
         }

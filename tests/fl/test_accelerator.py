@@ -150,7 +150,7 @@ def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
 
 
 BESIDE = {
-    "federation": {"dataset": "digits", "train_limit": 100, "test_limit": 20, "clients": 3, "model": "logreg"},
+    "federation": {"dataset": "digits", "limit": [100, 20], "clients": 3, "model": "logreg"},
     "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1},
     "attacks": [{"name": "lira", "shadows": 4}, "label_counts_from_update"],
     "device": "cpu",

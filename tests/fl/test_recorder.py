@@ -138,7 +138,6 @@ def test_what_is_not_kept_is_still_counted(tmp_path: Path) -> None:
     assert len(everything) == 2 * (1 + 3)
     choices = {
         "rounds": Choice(rounds=lambda t: t == 1),
-        "clients": Choice(clients=lambda k: k == 2),
         "kinds": Choice(kinds=frozenset({Kind.NUM_EXAMPLES})),
         "none": Choice(rounds=lambda _: False),
     }
@@ -147,18 +146,9 @@ def test_what_is_not_kept_is_still_counted(tmp_path: Path) -> None:
         kept[name], lines = recorded(tmp_path / name, choice)
         assert lines == traffic  # who sent and saw how much is complete, whatever is kept
     assert kept["rounds"] == [f for f in everything if f.startswith("r00001/")]
-    assert kept["clients"] == [f for f in everything if "client-0" not in f and "client-1" not in f]
     assert kept["kinds"] == [f for f in everything if "uplink" in f]
     assert kept["none"] == []
     assert {a.kind for a in read(tmp_path / "kinds")} == {Kind.NUM_EXAMPLES}
-
-
-def test_a_broadcast_is_kept_if_a_chosen_client_received_it(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, Choice(clients=lambda k: k == 7))
-    broadcast(recorder, 0, 1, 2)
-    broadcast(recorder, 1, 1, 7)
-    recorder.manifest.close()
-    assert [a.round for a in read(tmp_path)] == [1]
 
 
 def test_traffic_is_bytes_by_channel_and_starts_again_each_round(tmp_path: Path) -> None:

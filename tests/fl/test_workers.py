@@ -432,7 +432,7 @@ main()
 @pytest.mark.nightly
 def test_a_command_on_the_processor_hides_devices_from_itself(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
-        "federation: {dataset: digits, train_limit: 100, test_limit: 20, clients: 2, model: logreg}\n"
+        "federation: {dataset: digits, limit: [100, 20], clients: 2, model: logreg}\n"
         "method: {name: fedavg, rounds: 1, local_epochs: 1}\ndevice: cpu\nworkers: 0\n"
     )
     done = subprocess.run(

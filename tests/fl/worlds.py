@@ -160,7 +160,6 @@ def run(
     time_model: Any = None,
     device: str = "cpu",
     aggregator: Aggregator | None = None,
-    prototype_aggregator: Aggregator | None = None,
     adversary: Adversary | None = None,
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
@@ -206,7 +205,6 @@ def run(
             failures=failures or FailureConfig(reply_loss=reply_loss),
             progress=partial(_stop, stop_after),
             aggregator=aggregator or mean(),
-            prototype_aggregator=prototype_aggregator or mean(),
             compromise=compromise,
         )
         model = method.run(federation)

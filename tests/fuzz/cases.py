@@ -31,7 +31,7 @@ method: {name: fedavg, rounds: 2, local_epochs: 1}
 protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]
 workers: 0
 report: [json]
-record: {rounds: all}
+record: all
 attacks: [example_numbers]
 noise_audit: false
 """

@@ -2,7 +2,7 @@
 
 It is kept as it is made: tests/golden/form_N/NAME/run, for the form N of this version's folders, beside the
 public key of who sealed it, whose private key is thrown away. Later versions judge it for ever
-(tests/golden/test_golden.py), so none is made anew in its place.
+(tests/golden/test_golden.py), so none is made anew in its place; those of the newest form are until a release.
 """
 
 import shutil
@@ -24,8 +24,7 @@ SMALL = """
 title: Golden folder
 federation:
   dataset: digits
-  train_limit: 60
-  test_limit: 20
+  limit: [60, 20]
   clients: 2
   availability: full
   model: {name: mlp, hidden: [8]}

@@ -173,6 +173,7 @@ def test_code_that_lacks_something_says_why_and_what_the_other_judged(
     with monkeypatch.context() as same:
         same.setattr(chain, "packages", lambda: scored)
         assert judge(folder, command).exit_code == 2
+    monkeypatch.setattr(chain, "packages", lambda: scored | {"fl": "0" * 64})
     done, (code, words) = judge(folder, command), GOLDEN[name]
     assert done.exit_code == (code if is_signed else 3), done.output
     assert done.stdout.lower().startswith(words), done.output

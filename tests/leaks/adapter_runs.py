@@ -172,8 +172,8 @@ def make_config(
             "federation": {**FEDERATION, **federation},
             "method": {"name": own, **TRAINING, **settings},
             "protections": protections,
-            "record": {"rounds": "all"},
-            "replay": {"sizes": [1], "clients": 2, "groups": 8, "updates": [1], "update_steps": [1]},
+            "record": "all",
+            "replay": {"sizes": [1], "clients": 2, "groups": 8, "updates": [[1, 1, 10]]},
             "budget": 10,  # more than all attacks take, on a busy machine too
             "evaluate_every": 100,
         }

@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = yaml.safe_load(TEXT) | {
     "attacks": ["label_counts_from_update"],
     "device": "cpu",
     "workers": 0,
-    "report": {"formats": ["html"]},
+    "report": ["html"],
 }
 
 
@@ -177,9 +177,7 @@ def test_examples_in_docstrings_hold() -> None:
 
 def test_an_inbox_is_taken_in_checked_and_audited(tmp_path: Path) -> None:
     inbox = Path(__file__).parents[1] / "audit/importing/flower/inbox"
-    taken = fa.load_inbox(
-        inbox, out=tmp_path / "run", attacks=["example_numbers"], variants=[], report={"formats": ["json"]}
-    )
+    taken = fa.load_inbox(inbox, out=tmp_path / "run", attacks=["example_numbers"], variants=[], report=["json"])
     assert "holds" in {c.status for c in taken.checks} and "<table>" in taken._repr_html_()
     assert taken.imported.messages > 0 and str(taken.imported.messages) in repr(taken)
     audited = taken.run(workers=0)

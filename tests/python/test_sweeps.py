@@ -64,7 +64,7 @@ def test_rules_meet_attackers(tmp_path: Path) -> None:
     settings = {
         "federation": {"dataset": "digits", **SMALL},
         "method": {"name": "fedavg", "rounds": 1},
-        "report": {"formats": ["json"]},
+        "report": ["json"],
     }
     found = fa.robustness(settings, rules=["median"], attackers=["sign_flip"], out=tmp_path / "run", workers=0)
     tried = {(c.rule, c.adversary) for c in found.cells}

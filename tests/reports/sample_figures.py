@@ -7,7 +7,8 @@ import numpy as np
 from PIL import Image
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.reports.result import Figure, Gallery
+from fedaudit.reports.exhibits import Gallery
+from fedaudit.reports.result import Figure
 
 
 def png(seed: int, side: int = 16, blur: int = 0) -> str:

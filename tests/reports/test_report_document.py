@@ -6,9 +6,10 @@ import pytest
 
 from fedaudit.attacks.evidence import Series
 from fedaudit.reports.document import ReportError, compose
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import AuditResult, Figure, Gallery
+from fedaudit.reports.result import AuditResult, Figure
 from fedaudit.reports.section import Block, Card, Chart, Paragraph, Pictures, Section, Table
 from fedaudit.reports.sections.decision import Decision
 from fedaudit.reports.sections.limits import Limits

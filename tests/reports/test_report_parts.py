@@ -17,9 +17,10 @@ from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.case.clock import BY_TIME
 from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
+from fedaudit.reports.exhibits import Gallery
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
-from fedaudit.reports.result import Gallery, NoiseCheck, Severity
+from fedaudit.reports.result import NoiseCheck, Severity
 from fedaudit.reports.section import Block, Bullets, Chart, Folded, Heading, Paragraph, Table
 from fedaudit.reports.sections.exposure import Exposure
 from fedaudit.reports.sections.findings import Findings

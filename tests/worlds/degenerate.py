@@ -61,8 +61,8 @@ def audit(
     """Three clients with a small network, who all answer in two rounds, and a few attacks; or what is said."""
     who = {"dataset": "digits", "clients": 3, "model": {"name": "mlp", "hidden": [8]}, "availability": "full"}
     how = {"name": "fedavg", "rounds": 2, "local_epochs": 1, "batch_size": 20, "lr": 0.1}
-    every = {"record": {"rounds": "all"}, "attacks": attacks}
-    limit = {} if data else {"train_limit": 500}
+    every = {"record": "all", "attacks": attacks}
+    limit = {} if data else {"limit": 500}
     given = {"federation": who | limit | dict(federation or {}), "method": how | dict(method or {})}
     return simulated(data, **given, **(every | config))
 
@@ -200,14 +200,13 @@ SIMULATED: dict[str, World] = {
     ),
     # There is an upper limit only of an attack on every round
     "rounds of which one was recorded": World(
-        audit(method={"rounds": 3}, record={"rounds": [1]}, attacks="auto", budget=0.3),
+        audit(method={"rounds": 3}, record=[1], attacks="auto", budget=0.3),
         runs(
             false=(READY, "bounded membership.server", "bounded exact_record.server", "bounded membership.public")
         ),
     ),
     "messages of which none was recorded": World(
-        audit(record={"rounds": "all", "kinds": []}),
-        either("kinds", "record", false=(*UNTRIED, "clear *", "exposed *", "hit *")),
+        audit(record=[]), either("kinds", "record", false=(*UNTRIED, "clear *", "exposed *", "hit *"))
     ),
     "held-out people: none": World(
         audit(federation={"holdout": {"auxiliary": 0.2, "reference": 0.0}}),
@@ -278,13 +277,13 @@ SIMULATED: dict[str, World] = {
         either("malicious", "clients", "matrix", false=UNTRIED),
     ),
     "absence of the only client": World(
-        audit(federation={"clients": 1}, absence={"answering": [0.5], "seeds": [7]}),
-        either("absence", "client", false=UNTRIED),
+        audit(federation={"clients": 1}, matrix={"availabilities": [{"name": "bernoulli", "p": 0.5}]}),
+        either("matrix", "client", false=UNTRIED),
     ),
     "options of one client": World(
         audit(federation={"clients": 1}, variants="auto"), few("exposed *.client", "hit linkage*")
     ),
-    "one test image": World(audit(federation={"test_limit": 1}), few()),
+    "one test image": World(audit(federation={"limit": [None, 1]}), few()),
     # The sum of one upload is that upload
     "secure sums of one client": World(
         audit(federation={"clients": 1}, protections=["secure_aggregation"], attacks="auto"),

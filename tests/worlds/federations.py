@@ -603,7 +603,7 @@ def many(clients: int) -> Callable[[Path], Sequence[Command]]:
     return simulated(
         federation={
             "dataset": "digits",
-            "train_limit": clients,
+            "limit": clients,
             "clients": clients,
             "partition": "iid",
             "availability": {"name": "bernoulli", "p": 0.02},
@@ -612,7 +612,7 @@ def many(clients: int) -> Callable[[Path], Sequence[Command]]:
         },
         method=TRAINS | {"rounds": 3, "weighting": "uniform"},
         protections=[{"name": "central_dp", "clip_norm": 1.0, "noise_multiplier": 1.0}, "secure_aggregation"],
-        record={"rounds": "last"},
+        record="last",
         **FEW,
     )
 
@@ -814,7 +814,7 @@ FEDERATIONS: dict[str, World] = {
     ),
     "DP-SGD, of examples": World(
         simulated(
-            federation=SMALL_MLP | {"dataset": "digits", "train_limit": 500},
+            federation=SMALL_MLP | {"dataset": "digits", "limit": 500},
             method=TRAINS,
             protections=[{"name": "dp_sgd", "clip_norm": 1.0, "noise_multiplier": 1.0}],
             **FEW,

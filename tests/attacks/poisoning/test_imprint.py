@@ -39,7 +39,7 @@ def ran(adversary: str = "imprint", method: str = "fedavg") -> tuple[RunDir, Con
             "method": {"name": method, "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 10_000},
             "adversary": {"name": adversary} if adversary else None,
             "workers": 0,
-            "replay": {"updates": [1, 4], "update_steps": [1], "update_groups": 4, "clients": 4},
+            "replay": {"updates": [[1, 1, 4], [4, 1, 4]], "clients": 4},
             "attacks": [{"name": "imprint_recovery", "gallery": 30, "most_recorded": 16}],
         }
     )

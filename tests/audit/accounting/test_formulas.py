@@ -7,8 +7,8 @@ import pytest
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.formulas import central_limit, classical
 from fedaudit.audit.claims.scores import rescore
+from fedaudit.reports.claims import page
 from fedaudit.reports.section import Table
-from fedaudit.reports.sections.claims import page
 from tests.audit.claims.made import BASE, made
 
 

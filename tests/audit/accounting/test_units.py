@@ -81,7 +81,7 @@ def run_with(partition: str) -> list[dict[str, Any]]:
         "federation": federation,
         "method": method,
         "protections": [PRIVATE],
-        "record": {"rounds": "last"},
+        "record": "last",
         "accountants": [{"name": "auto", "cross_check": False}],
     }
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))

@@ -80,7 +80,7 @@ federation:
   model: {{name: "{HERE}:Linear", width: 5}}
 method: {{{method}, rounds: {rounds}, weighting: uniform, local_epochs: 1}}
 protections: [{protections}]
-record: {{rounds: last}}
+record: last
 """
     config, run = validate(Config, yaml.safe_load(text), "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)

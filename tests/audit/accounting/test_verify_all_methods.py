@@ -27,8 +27,7 @@ def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Sim
     text = {
         "federation": {
             "dataset": "digits",
-            "train_limit": 300,
-            "test_limit": 50,
+            "limit": [300, 50],
             "clients": 4,
             "availability": {"name": "bernoulli", "p": 0.7},
             "empty_round": "skip",
@@ -38,7 +37,7 @@ def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Sim
             "holdout": {"server": 0.1},
         },
         "method": {"name": method, **settings},
-        "record": {"rounds": rounds},
+        "record": rounds,
         "workers": 0,
     }
     run, config = RunDir(folder), validate(SimulatedConfig, text, "config")

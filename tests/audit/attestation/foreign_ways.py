@@ -134,7 +134,7 @@ def last_round_kept(folder: Path) -> None:
     """What the run is said to have recorded is its last round alone, and nothing else is there."""
     shutil.rmtree(folder / "artifacts/r00000")
     edit_lines(folder / MANIFEST, lambda li: None if str(li.get("message", "")).startswith("r00000") else li)
-    setting("record.rounds", "last")(folder)
+    setting("record", "last")(folder)
     refit(folder, "simulate")
     run_again(folder, "attack")
 
@@ -195,7 +195,7 @@ def seal_of_another(folder: Path) -> None:
     shutil.copyfile(kept / "seal.json", folder / "seal.json")
     shutil.rmtree(kept)
     config = load(folder / "config.yaml")
-    write_reports(folder, config.sections, config.report)  # they print who sealed it
+    write_reports(folder, config.report)  # they print who sealed it
     refit(folder, "report")
 
 

@@ -49,7 +49,7 @@ method: {name: rebafl, rounds: 2, local_epochs: 1}
 protections: [{name: dp_gaussian, kinds: [local_model], clip_norm: 1, noise_multiplier: 2}]
 workers: 0
 replay: {sizes: [1, 5], clients: 2, groups: 10}
-record: {rounds: all}
+record: all
 attacks: [count_recovery, {name: prototype_membership, least_auxiliary: 5}, ridge, label_counts_from_update]
 report: [json, html]
 """
@@ -136,7 +136,7 @@ def audit(change: Callable[[Any], Any]) -> Callable[[Path], None]:
         from fedaudit.audit.phases.report import write_reports
 
         config = load(folder / "config.yaml")
-        write_reports(folder, config.sections, config.report)
+        write_reports(folder, config.report)
         refit(folder, "report")
 
     return forge
@@ -480,6 +480,7 @@ def main() -> None:
     tables = (
         (WAYS | further.FURTHER | ODD | foreign.FOREIGN, make_run),
         (further.OF_CELLS | foreign.FOREIGN_CELLS, further.make_cells),
+        (further.OF_ABSENCE, further.make_absence),
         (further.RECORDED | foreign.FOREIGN_RECORDED, further.make_recorded),
     )
     for ways, make in tables:

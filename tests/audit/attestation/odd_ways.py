@@ -133,7 +133,7 @@ def other_checkpoint(folder: Path) -> None:
 
 def empty_export(folder: Path) -> None:
     """An export for a build, asked for like the others, without a result."""
-    every_phase(lambda c: c["report"].update(formats=["json", "html", "sarif"]))(folder)
+    every_phase(lambda c: c.update(report=["json", "html", "sarif"]))(folder)
     edit(folder / "report.sarif", lambda s: {**s, "runs": [{**r, "results": []} for r in s["runs"]]})
     refit(folder, "report")
 

@@ -41,7 +41,7 @@ class Miscounts(FedAvg):
 MORE = """
 workers: 0
 report: [json]
-record: {rounds: all}
+record: all
 attacks: [example_numbers, buffer_membership]
 noise_audit: false
 """

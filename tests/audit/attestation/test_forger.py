@@ -48,6 +48,7 @@ Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
 TABLES = {
     "run": (WAYS | ways_below.FURTHER | odd_ways.ODD | foreign_ways.FOREIGN, make_run),
     "cells": (ways_below.OF_CELLS | foreign_ways.FOREIGN_CELLS, ways_below.make_cells),
+    "absence": (ways_below.OF_ABSENCE, ways_below.make_absence),
     "recorded": (ways_below.RECORDED | foreign_ways.FOREIGN_RECORDED, ways_below.make_recorded),
 }
 CASES = [(table, way) for table, (ways, _) in TABLES.items() for way in ways]

@@ -399,7 +399,7 @@ FURTHER: dict[str, Way] = {
     "no libraries": Way(stated(lambda e: {**e, "versions": {}})),
 }
 WITH_A_VARIANT = """
-federation: {dataset: digits, train_limit: 160, test_limit: 40, clients: 4, availability: full, model: logreg}
+federation: {dataset: digits, limit: [160, 40], clients: 4, availability: full, model: logreg}
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 workers: 0
 attacks: [label_counts_from_update]
@@ -408,8 +408,8 @@ report: [json]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 0.01}]}]
 """
 CELLS = f"""{WITH_A_VARIANT}matrix: {{adversaries: [sign_flip], aggregators: [median], malicious: [1]}}
-absence: {{}}
 """
+ABSENT = WITH_A_VARIANT.partition("variants")[0] + "matrix: {availabilities: [bernoulli]}\n"
 OF_CELLS: dict[str, Way] = {
     "a matrix in which nothing is lost": Way(
         evidence_of(
@@ -422,13 +422,13 @@ OF_CELLS: dict[str, Way] = {
     ),
     "a matrix without cells": Way(evidence_of("evidence/matrix.json", lambda m: {**m, "cells": []}, "matrix")),
     "no matrix": Way(removed("evidence/matrix.json", "matrix")),
-    "no absence": Way(removed("evidence/absence.json", "matrix")),
     "an option that leaks nothing": Way(clean_part("noisy"), UNSEEN, TAKEN),
     "an option that is gone": Way(
         lambda folder: (shutil.rmtree(folder / "variants"), finish(folder)), UNSEEN, ""
     ),
     "metrics of a cell": Way(cell_report, UNSEEN, ""),
 }
+OF_ABSENCE: dict[str, Way] = {"no absence": Way(removed("evidence/absence.json", "matrix"))}
 RECORDED: dict[str, Way] = {
     "what the import found": Way(
         lambda folder: (
@@ -465,10 +465,15 @@ RECORDED: dict[str, Way] = {
 }
 
 
-def make_cells(folder: Path) -> Path:
-    """A finished run with an option, a matrix and clients that do not answer."""
+def make_absence(folder: Path) -> Path:
+    """A finished run with clients that do not answer."""
+    return make_cells(folder, ABSENT)
+
+
+def make_cells(folder: Path, text: str = CELLS) -> Path:
+    """A finished run with an option and a matrix."""
     folder.mkdir()
-    (folder / "c.yaml").write_text(CELLS)
+    (folder / "c.yaml").write_text(text)
     config = load_config(folder / "c.yaml")
     run = RunDir.create(folder / "run")
     WholeAudit(run, config).execute([p.name for p in phases(config.case)], lambda *_: None)

@@ -44,8 +44,8 @@ SETTINGS = {
     },
     "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1, "lr": 0.1},
     "workers": 0,
-    "record": {"rounds": "all"},
-    "replay": {"clients": 1, "updates": [1], "update_steps": [1], "update_groups": 2},
+    "record": "all",
+    "replay": {"clients": 1, "updates": [[1, 1, 2]]},
     "attacks": ["loss_threshold", {"name": "analytic"}, "count_recovery"],
 }
 
@@ -206,7 +206,7 @@ def test_an_attack_that_a_part_of_it_died_of_is_not_one_that_does_not_apply() ->
         attack_once(Killed(), "killed", bench)
 
 
-@pytest.mark.parametrize("limits", [{}, {"train_limit": 300, "test_limit": 100}])
+@pytest.mark.parametrize("limits", [{}, {"limit": [300, 100]}])
 def test_runs_that_are_open_together_hold_the_same_examples(limits: dict[str, int]) -> None:
     federation = {"dataset": "digits", "clients": 4, **limits}
     with sharing():

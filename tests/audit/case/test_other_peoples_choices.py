@@ -117,16 +117,13 @@ def test_a_received_config_opens_no_file_outside_by_any_setting(
     assert tmp_path / "other" in list_files(load(file).require_simulated())
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("policy", "/etc/policy.yaml"), ("policy", "../mine.yaml"), ("claims", ["/etc/claims.yaml"])],
-)
-def test_a_received_config_reads_no_policy_or_claims_outside(key: str, value: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "value"), [("policy", "/etc/policy.yaml"), ("policy", "../mine.yaml")])
+def test_a_received_config_reads_no_policy_outside(key: str, value: object, tmp_path: Path) -> None:
     settings = {"federation": {"dataset": "digits", "model": "logreg"}, "method": "fedavg", key: value}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
     config = RunDir(tmp_path).load_config()
     with pytest.raises(UserError, match=f"reads {key} from"):
-        _ = config.locate_policy(), config.locate_claims()
+        _ = config.locate_policy()
 
 
 @pytest.mark.parametrize(

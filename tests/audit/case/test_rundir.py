@@ -42,7 +42,7 @@ def test_a_folder_can_be_made_opened_and_made_again(tmp_path: Path) -> None:
         ("width: 5", "width: 6", "federation.model.width: 5, the config says 6"),
         ("method:", "seed: 8\nmethod:", "seed: 7, the config says 8"),
         ("method:", "protections: [dp_gaussian]\nmethod:", "protections: [], the config says"),
-        ("method:", "record: {rounds: all}\nmethod:", "record.rounds: 'last', the config says 'all'"),
+        ("method:", "record: all\nmethod:", "record: 'last', the config says 'all'"),
     ],
 )
 def test_other_settings_of_the_simulation_are_refused(old: str, new: str, phrase: str, tmp_path: Path) -> None:

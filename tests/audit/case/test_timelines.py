@@ -77,12 +77,12 @@ def test_faults_of_clients_that_are_asked_all_at_once_are_drawn_at_the_rounds_en
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "fedasync", "split_learning", "gandalf"])
 def test_every_kind_of_method_is_audited_where_clients_fail(method: str, tmp_path: Path) -> None:
     failures = {"transient": 0.5, "crash": 0.3, "delay": 0.3}
-    federation = {"dataset": "digits", "train_limit": 60, "clients": 4, "model": perceptron(method)}
+    federation = {"dataset": "digits", "limit": 60, "clients": 4, "model": perceptron(method)}
     settings = {
         "federation": federation | {"failures": failures},
         "method": {"name": method, **light(method, rounds=2)},
         "attacks": [],
-        "replay": {"clients": 0, "update_groups": 0},
+        "replay": {"clients": 0, "updates": []},
         "noise_audit": False,
         "report": ["json"],
     }

@@ -132,7 +132,7 @@ class Raises(Check):
 """
 CONFIG = TEXT + (
     "checks: [{name: 'mine:Sees', most: 4}, 'mine:Raises']\nattacks: []\nnoise_audit: false\n"
-    "report: {formats: [markdown]}\nworkers: 0\n"
+    "report: [markdown]\nworkers: 0\n"
 )
 
 

@@ -35,7 +35,7 @@ TEXT: dict[str, Any] = {
     "federation": SMALL,
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "weighting": "uniform"},
     "workers": 0,
-    "record": {"rounds": "all"},
+    "record": "all",
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
     "noise_audit": False,
     "report": ["json"],

@@ -164,7 +164,7 @@ def table(method: str, data: str | dict[str, Any], model: str, seed: int = 1) ->
                 "holdout": {"reference": 0.2, "auxiliary": 0.1},
             },
             "method": {"name": method, "rounds": 2, "lr": 0.05, "batch_size": 10},
-            "record": {"rounds": "all"},
+            "record": "all",
             "workers": 0,
         }
     )

@@ -2,23 +2,20 @@
 
 import io
 import math
-import os
 from pathlib import Path
 
 import pypdf
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.accounting.child import call, keep
 from fedaudit.audit.claims.claim import NoiseTarget, load
-from fedaudit.audit.claims.report import GIGABYTES, pdf, score_files
+from fedaudit.audit.claims.report import pdf
 from fedaudit.audit.claims.scores import compute_recovery_rate, noise_for, rescore
 from fedaudit.audit.cli.main import app
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.claims import digits
 from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Severity
-from fedaudit.reports.sections.claims import digits
 from tests.audit.claims.made import BASE, made, upper
-from tests.audit.tiny import TEXT
 
 FOLDER = Path(__file__).parents[3] / "configs" / "claims"
 
@@ -205,33 +202,6 @@ def test_the_command_writes_a_pdf_and_a_table(tmp_path: Path) -> None:
     assert missing.exit_code == 2 and "no file" in missing.output
 
 
-def test_without_any_claim_no_child_is_asked() -> None:
-    """Every verdict re-scores the claims that its config names; nearly all name none."""
-    with keep():
-        before = call(os.getpid, 60, GIGABYTES)
-        assert score_files([]).claims == []
-        assert call(os.getpid, 60, GIGABYTES) == before
-
-
 def test_digits_are_those_of_the_tables() -> None:
     found = [digits(v) for v in (2.31779, 133.139, 80929.6, 4046620.0, 40020807.0, 5.0004265e9, math.inf, 0.0)]
     assert found == ["2.31779", "133.139", "80,929.6", "4,046,620", "4.0020807e7", "5.0004265e9", "infinite", "0"]
-
-
-def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) -> None:
-    from fedaudit.reports.sections.claims import Claims as ClaimsSection
-    from tests.reports.sample import result
-
-    path = tmp_path / "c.yaml"
-    path.write_text(TINY.replace("CLAIMS", str(FOLDER / "class_counts.yaml")))
-    out = tmp_path / "run"
-    done = CliRunner().invoke(app, ["run", str(path), "--out", str(out)])
-    assert done.exit_code == 3, done.output  # no attack ran
-    assert '"class-counts"' in (out / "audit.json").read_text()
-    path.write_text(TINY.replace("CLAIMS", "missing.yaml"))
-    refused = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "other")])
-    assert refused.exit_code == 2 and "no file missing.yaml" in refused.output
-    assert ClaimsSection().build(result()) == []
-
-
-TINY = TEXT + "workers: 0\nattacks: []\nreport: [json]\nclaims: [CLAIMS]\n"

@@ -110,7 +110,7 @@ ends = socket.socketpair()
 print(json.dumps([missing, milliseconds, mine, theirs, admitted]))
 """
 CONFIG = """
-federation: {dataset: digits, train_limit: 100, test_limit: 20, clients: 3, model: logreg}
+federation: {dataset: digits, limit: [100, 20], clients: 3, model: logreg}
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 attacks: [example_numbers]
 workers: 0

@@ -14,7 +14,7 @@ from fedaudit.fl.runtime.errors import UserError
 
 RUNNER = CliRunner()
 CONFIG = """
-federation: {{dataset: digits, train_limit: 100, test_limit: 20, clients: 3, model: logreg}}
+federation: {{dataset: digits, limit: [100, 20], clients: 3, model: logreg}}
 method: {{name: fedavg, rounds: {rounds}, local_epochs: 100000}}
 attacks: [example_numbers]
 workers: 0

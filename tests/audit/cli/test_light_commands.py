@@ -23,7 +23,7 @@ from tests.audit.tiny import VERDICTS
 TEXT = """
 federation:
   dataset: digits
-  train_limit: 200
+  limit: 200
   clients: 4
   model: small_cnn
   holdout: {auxiliary: 0.3, reference: 0.3}
@@ -126,7 +126,6 @@ def test_a_process_that_ends_at_once_loses_nothing(folder: Path) -> None:
         ({"name": "cifar10", "path": "mine"}, {}),
         ({"name": "jsonl", "path": "texts.jsonl", "tokenizer": "mine"}, {}),
         ("digits", {"policy": "./mine"}),
-        ("digits", {"claims": ["mine"]}),
         ("notes", {"federation": {"model": {"name": "hf", "path": "mine"}}}),
     ],
 )

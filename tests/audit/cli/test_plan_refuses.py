@@ -15,7 +15,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.fl.recording.checkpoint import is_finished
 from fedaudit.fl.runtime.errors import UserError
 
-FEDERATION = {"dataset": "digits", "train_limit": 60, "clients": 3, "model": "logreg"}
+FEDERATION = {"dataset": "digits", "limit": 60, "clients": 3, "model": "logreg"}
 NO_SERVER = FEDERATION | {"holdout": {"server": 0}}
 CENTRAL = {"name": "central_dp", "clip_norm": 1.0, "noise_multiplier": 1.0}
 
@@ -30,7 +30,7 @@ CENTRAL = {"name": "central_dp", "clip_norm": 1.0, "noise_multiplier": 1.0}
         ({"method": "fedavg_ft", "federation": NO_SERVER}, "no example of some class"),
         ({"method": "fedmd", "federation": NO_SERVER}, "public examples"),
         ({"method": "fedlora"}, "the model has none"),
-        ({"prototype_aggregator": "krum"}, "no rule for prototypes"),
+        ({"aggregator": {"name": "prototypes", "rule": "krum"}}, "no rule for prototypes"),
         ({"protections": [CENTRAL]}, "more than take"),
         ({"method": "ifca", "protections": [{"name": "secure_aggregation"}]}, "no useful"),
         pytest.param(
@@ -87,14 +87,14 @@ OWN = FEDERATION | {
     ("federation", "method", "words", "key"),
     [
         ({}, {"batch_size": 1}, "a batch of one example", "method.batch_size"),
-        ({"train_limit": 31, "clients": 31}, {}, "client .* trains on a batch of one", "federation.partition"),
+        ({"limit": 31, "clients": 31}, {}, "client .* trains on a batch of one", "federation.partition"),
     ],
 )
 def test_a_network_that_needs_two_examples_is_refused_where_a_client_has_a_batch_of_one(
     federation: dict[str, Any], method: dict[str, Any], words: str, key: str, tmp_path: Path
 ) -> None:
     method = {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 20}
-    settings = {"federation": OWN | {"train_limit": 63}, "method": method, "attacks": ["loss_threshold"]}
+    settings = {"federation": OWN | {"limit": 63}, "method": method, "attacks": ["loss_threshold"]}
     config = Config.model_validate(settings)  # 21 examples each
     assert any("loss_threshold" in line for line in write_whole(plan_audit(config)))
     folder = RunDir.create(tmp_path / "run")

@@ -24,10 +24,8 @@ federation: {dataset: {name: npz, path: data.npz}, clients: 2, model: logreg}
 method: {name: fedavg, rounds: 1}
 attacks: [label_counts_from_update]
 policy: mine.yaml
-claims: [promised.yaml]
 """
 POLICY = SHIPPED.parent / "policy" / "default.yaml"
-CLAIMS = sorted((SHIPPED / "claims").glob("*.yaml"))[0]
 KEPT = ["as it was kept"]
 
 
@@ -55,7 +53,6 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_data()
     shutil.copy(POLICY, "mine.yaml")
-    shutil.copy(CLAIMS, "promised.yaml")
     config = tmp_path / "c.yaml"
     config.write_text(TEXT)
     plan_audit(load_config(config))
@@ -77,11 +74,10 @@ def test_the_same_config_over_the_same_files_is_planned_once(planned: Path) -> N
         lambda: write_data(seed=1),
         lambda: write_data(examples=60),
         lambda: replace_unseen("mine.yaml"),
-        lambda: replace_unseen("promised.yaml"),
         lambda: record_error("fedavg", "label_counts_from_update", 1.0, 3.0),
         lambda: Path("c.yaml").write_text(TEXT.replace("rounds: 1", "rounds: 2")),
     ],
-    ids=["data touched", "other data", "more data", "policy", "claims", "attacks took longer", "config"],
+    ids=["data touched", "other data", "more data", "policy", "attacks took longer", "config"],
 )
 def test_what_a_plan_follows_from_makes_it_anew(change: Callable[[], object], planned: Path) -> None:
     change()
@@ -149,7 +145,7 @@ def test_data_are_read_once_however_many_seeds_a_run_has_beside_its_own(
     config.write_text(
         "federation: {dataset: digits, clients: 10, model: logreg, partition: {name: n_class_exhaustive}}\n"
         "method: {name: fedavg, rounds: 3}\n"
-        "absence: {seeds: [1, 2, 3], leaving: {label: 0, leave: 1, back: 2}}\n"
+        "matrix: {seeds: [1, 2, 3], availabilities: [{name: leaving, label: 0, leave: 1, back: 2}]}\n"
     )
     for i, read in enumerate((plan_audit, lambda c: Forecast(c).refuse_endless(86_400))):
         with monkeypatch.context() as patched:

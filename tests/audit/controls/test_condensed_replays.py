@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
     },
     "method": {"name": "feddc_condense", "rounds": 2, "iterations": 8, "lr": 0.05},
     "workers": 0,
-    "record": {"rounds": "all"},
+    "record": "all",
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 12},
     "attacks": ["condensed_recovery", "condensed_membership"],
 }

@@ -47,7 +47,7 @@ SENDERS = [
     if name not in KEPT_MODELS
     and {Kind.LOCAL_PROTOTYPES, Kind.CONDENSED_IMAGES} & set(catalog.load("methods", name).card.uplink)
 ]
-REPLAY = {"sizes": [1], "clients": 1, "groups": 2, "updates": [1], "update_steps": [1], "update_groups": 1}
+REPLAY = {"sizes": [1], "clients": 1, "groups": 2, "updates": [[1, 1, 1]]}
 
 
 @cache
@@ -63,7 +63,7 @@ def ran(method: str) -> tuple[RunDir, Config]:
         "federation": {"dataset": "digits", "clients": 4, "model": {"name": "mlp", "hidden": [16]}},
         "method": METHODS.get(method, {"name": method, "rounds": 1}),
         "workers": 0,
-        "record": {"rounds": "all"},
+        "record": "all",
         "replay": REPLAY,
     }
     return simulated(settings)

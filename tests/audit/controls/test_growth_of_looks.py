@@ -33,7 +33,7 @@ MANY = (Position.NEXT_CLIENT, Position.COLLUDING_CLIENTS)
 CASE = SimulatedCase(
     validate(Config, {"federation": {"dataset": "digits", "clients": 2 * CLIENTS}, "method": "fedavg"}, "")
 )
-REPLAY = Replay(sizes=(1,), clients=2, groups=2, updates=(1,), update_steps=(1,), update_groups=2)
+REPLAY = Replay(sizes=(1,), clients=2, groups=2, updates=((1, 1, 2),))
 WORLD = World(sizes=(), clients=1)
 MODEL = next(a.payload for a in WORLD.artifacts if a.kind == Kind.GLOBAL_MODEL)
 TRAINED = {k: v + 1 for k, v in MODEL.items()}

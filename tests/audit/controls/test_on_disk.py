@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "workers": 0,
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1},
     "attacks": ["loss_threshold"],
-    "replay": {"clients": 2, "updates": [1], "update_groups": 2},
+    "replay": {"clients": 2, "updates": [[1, 1, 2], [1, 5, 2]]},
 }
 
 

@@ -37,8 +37,8 @@ SETTINGS: dict[str, Any] = {
     "method": {"name": "rebafl", "rounds": 1, "local_epochs": 1, "batch_size": 1000},
     "protections": ["secure_aggregation"],
     "workers": 0,
-    "record": {"rounds": "all"},
-    "replay": {"sizes": [1], "clients": 1, "groups": 2, "updates": [1], "update_steps": [1], "update_groups": 1},
+    "record": "all",
+    "replay": {"sizes": [1], "clients": 1, "groups": 2, "updates": [[1, 1, 1]]},
 }
 
 

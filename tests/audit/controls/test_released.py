@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
         "holdout": {"auxiliary": 0.2, "reference": 0.4},
     },
     "workers": 0,
-    "record": {"rounds": "all"},
+    "record": "all",
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 50},
     "attacks": ["loss_threshold"],
 }

@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
         "holdout": {"auxiliary": 0.2, "reference": 0.4},
     },
     "workers": 0,
-    "replay": {"updates": [1, 3], "update_steps": [1, 4], "update_groups": 6, "clients": 3},
+    "replay": {"updates": [[1, 1, 6], [1, 4, 6], [3, 1, 6], [3, 4, 6]], "clients": 3},
     "attacks": [
         {"name": "analytic", "gallery": 30},
         {"name": "inverting_gradients", "iterations": 60, "gallery": 30, "per_size": 4},
@@ -90,7 +90,7 @@ def test_a_replay_of_all_images_in_one_step_is_the_upload_itself(method: str) ->
     run, config = ran(method)
     parts = SimulatedCase(config).population.parts
     sizes = sorted({1, *(len(p) for p in parts)})
-    replay = {"updates": sizes, "update_steps": [1], "update_groups": 4, "clients": 4}
+    replay = {"updates": [[n, 1, 4] for n in sizes], "clients": 4}
     world = SimulatedCase(validate(Config, config.model_dump() | {"replay": replay}, "test"))
     uploads = {a.sender: a for a in history(run) if a.kind in (Kind.LOCAL_MODEL, Kind.NORMALIZED_DELTA)}
     whole = 0

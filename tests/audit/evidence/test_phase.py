@@ -17,7 +17,7 @@ from fedaudit.reports.result import AuditResult
 from tests.audit.tiny import TEXT
 
 NAMES = [p.name for p in PHASES]
-EXTRA = "workers: 0\nattacks: []\nreport: [json]\nrecord: {rounds: all}\n"
+EXTRA = "workers: 0\nattacks: []\nreport: [json]\nrecord: all\n"
 
 
 class Seen:

@@ -22,7 +22,7 @@ HERE = __name__
 BASE = {
     "federation": SMALL,
     "method": {"name": "rebafl", "rounds": 3, "local_epochs": 1},
-    "record": {"rounds": "all"},
+    "record": "all",
     "attacks": ["count_recovery", {"name": "prototype_membership", "least_auxiliary": 5}],
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
     "workers": 1,  # which a config keeps, whatever its cell runs with

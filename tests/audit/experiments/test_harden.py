@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "federation": {
         "dataset": "digits",
         "clients": 5,
-        "train_limit": 500,
+        "limit": 500,
         "partition": {"name": "dirichlet", "alpha": 0.5},
         "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.3, "reference": 0.3},
@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
     "replay": {"groups": 10, "sizes": [1, 2]},
     "attacks": ["count_recovery"],
     "noise_audit": False,
-    "report": {"formats": ["json"]},
+    "report": ["json"],
     "device": "cpu",
     "workers": 0,
 }

@@ -113,7 +113,7 @@ def simulate(shape: Shape, each: int, folder: Path) -> fa.Audit:
         "title": "A federation of invented examples",
         "federation": federation | {"holdout": {"auxiliary": 0.25, "reference": 0.25}},
         "method": {"name": "fedavg", "rounds": 2, "local_epochs": 2, "batch_size": 10, "lr": 0.1},
-        "record": {"rounds": "all"},
+        "record": "all",
         "attacks": list(ATTACKS),
         "report": ["json"],
         "workers": 0,

@@ -103,7 +103,7 @@ def report(folder: Path, **settings: Any) -> tuple[AuditResult, str]:
 
 
 def test_a_row_that_an_update_gives_away_is_shown_by_the_names_and_units_of_its_columns(tmp_path: Path) -> None:
-    result, page = report(tmp_path, report={"formats": ["html"], "show": "full"})
+    result, page = report(tmp_path, report=["html"], show="full")
     (row, *_), _ = np.load(tmp_path / "truth" / "client-2.npz").values()
     [shown] = [pair for tables in result.rows for pair in tables.pairs if pair.name.startswith("client 2")][:1]
     assert shown.columns == list(COLUMNS)
@@ -168,7 +168,7 @@ def test_rows_that_an_upload_has_in_it_are_shown_column_by_column(as_input: bool
     assert table is not None
     sent = {"example:cache": {"buffer": table.model_input(x) if as_input else x.astype(np.float32)}}
     write_message(tmp_path / "inbox", "leak", 0, "uplink", "client/0", ["server"], sent)
-    run, config, _ = take(tmp_path, subject, report={"formats": ["html"], "show": "full"})
+    run, config, _ = take(tmp_path, subject, report=["html"], show="full")
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
     [rows] = [r for r in read_result(run.path).rows if r.finding.startswith("raw-example:")]
     assert [pair.name for pair in rows.pairs] == ["client 0"] * 3

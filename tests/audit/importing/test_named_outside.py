@@ -33,7 +33,7 @@ def make(**changed: Any) -> Config:
         ({}, {}),
         ({"model": "mlp"}, {}),
         ({"model": {"name": "hf", "path": "/models/llama"}}, {"hf": Path("/models/llama")}),
-        ({"policy": "ours.yaml", "claims": ["a/b.yaml"]}, {"policy": Path("ours.yaml"), "b": Path("a/b.yaml")}),
+        ({"policy": "ours.yaml"}, {"policy": Path("ours.yaml")}),
     ],
 )
 def test_every_path_of_an_import_is_named_by_what_data_calls_it(

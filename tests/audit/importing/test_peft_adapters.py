@@ -45,7 +45,7 @@ def recorded() -> tuple[Config, Path]:
             "holdout": {"auxiliary": 0.2, "reference": 0.2},
         },
         "method": {"name": "fedlora", "rounds": 2, "local_epochs": 1, "batch_size": 8, "lr": 0.5},
-        "record": {"rounds": "all"},
+        "record": "all",
         "attacks": [],
         "workers": 0,
     }

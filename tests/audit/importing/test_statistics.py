@@ -56,7 +56,7 @@ def report(folder: Path, what: str, leaving: int = 1) -> tuple[AuditResult, str]
     record_truth(folder, parts, own)
     write_truth(folder / "others", {f"client-{k}": draw(100, rng) for k in range(3)})
     (folder / "others" / "truth").rename(folder / "truth" / "heldout")
-    settings = {"attacks": "auto", "report": {"formats": ["html"], "show": "full"}}
+    settings = {"attacks": "auto", "report": ["html"], "show": "full"}
     run, config, found = take(folder, SUBJECT, **settings)
     assert [c.text for c in found.checks if c.status == "contradicted"] == []
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)

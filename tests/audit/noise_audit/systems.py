@@ -31,7 +31,7 @@ BASE: Mapping[str, Any] = {
         "clients": 6,
         "partition": "iid",
         "model": "logreg",
-        "train_limit": 240,
+        "limit": 240,
         "empty_round": "skip",
     },
 }

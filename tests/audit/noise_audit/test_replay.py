@@ -393,7 +393,7 @@ def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> N
 
 def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
     diary = "tests.audit.noise_audit.state_outside_plays:KeepsADiary"
-    result = check(OTHERS, protections=[CENTRAL], aggregator=diary, federation={"clients": 2, "train_limit": 40})
+    result = check(OTHERS, protections=[CENTRAL], aggregator=diary, federation={"clients": 2, "limit": 40})
     assert result.status == "declared" and "opens the file 'diary-" in result.reason
 
 
@@ -406,7 +406,7 @@ def test_values_are_equal_where_all_their_bits_are(first: float, second: float, 
 @pytest.mark.nightly
 def test_a_record_is_tried_that_training_draws() -> None:
     """Of one client in two rounds most records are in no batch, the first of them among those."""
-    system = {**method("fedavg", rounds=2), "federation": {"clients": 1, "train_limit": 120}}
+    system = {**method("fedavg", rounds=2), "federation": {"clients": 1, "limit": 120}}
     result = check("server", "record", protections=[{**SGD, "sample_rate": 0.05, "steps": 4}], **system)
     assert result.status == "verified" and result.ratio == pytest.approx(1.0, abs=5e-4)
 
@@ -447,7 +447,7 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
 
 
 def test_clients_of_a_few_examples_stay_members_and_their_noised_counts_are_verified() -> None:
-    few = {"clients": 3, "train_limit": 45}
+    few = {"clients": 3, "limit": 45}
     system = method("fedavg", rounds=1, weighting="samples")
     assert (
         check("server", "record", **system, protections=[GAUSSIAN, COUNTS], federation=few).status == "verified"

@@ -34,7 +34,7 @@ def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> Simulat
         {
             "federation": {
                 "dataset": "digits",
-                "train_limit": 900,
+                "limit": 900,
                 "clients": 10,
                 "availability": {"name": "bernoulli", "p": 0.15},
                 "failures": {"reply_loss": 0.2},
@@ -43,7 +43,7 @@ def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> Simulat
             },
             "method": {"name": method, "rounds": 3, "lr": 0.1, **settings},
             "workers": 0,
-            "record": {"rounds": rounds},
+            "record": rounds,
         }
     )
     return SimulatedCase(config, run.artifacts)

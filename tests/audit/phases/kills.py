@@ -43,7 +43,7 @@ def config(method: str, *attacks: str, workers: int = 0, **more: Any) -> dict[st
             "holdout": {"reference": 0.3, "auxiliary": 0.2},
         },
         "method": {"name": method, **light(method, rounds=6, lr=0.1)},
-        "record": {"rounds": "all"},
+        "record": "all",
         "workers": workers,
         "attacks": list(attacks),
         "noise_audit": False,

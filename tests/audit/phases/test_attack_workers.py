@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 def config(workers: int) -> Config:
-    replay = {"sizes": [1], "clients": 2, "groups": 4, "updates": [1], "update_steps": [1], "update_groups": 2}
+    replay = {"sizes": [1], "clients": 2, "groups": 4, "updates": [[1, 1, 2]]}
     return validate(Config, BASE | {"attacks": ATTACKS, "workers": workers, "replay": replay}, "test")
 
 

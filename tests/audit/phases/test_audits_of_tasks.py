@@ -45,7 +45,7 @@ def configure(folder: Path, task: str, **more: Any) -> Config:
         "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 10, "lr": 0.05},
         "attacks": ["loss_threshold"],
         "noise_audit": False,
-        "report": {"formats": []},
+        "report": [],
         "workers": 0,
     }
     found: Config = validate(Config, settings | more, "config")
@@ -63,9 +63,9 @@ def test_membership_is_asked_by_the_tasks_own_loss_and_classes_are_not(tmp_path:
             execute(RunDir.create(tmp_path / name), listed, ["simulate"], lambda *_: None, skip_finished=True)
 
 
-@pytest.mark.parametrize("asked", [{"matrix": {"adversaries": ["sign_flip"]}}, {"absence": {}}])
+@pytest.mark.parametrize("asked", [{"adversaries": ["sign_flip"]}, {"availabilities": ["bernoulli"]}])
 def test_what_counts_lost_answers_by_class_is_refused_without_classes(asked: Any, tmp_path: Path) -> None:
-    run, config = RunDir.create(tmp_path / "run"), configure(tmp_path, "regression", **asked)
+    run, config = RunDir.create(tmp_path / "run"), configure(tmp_path, "regression", matrix=asked)
     with pytest.raises(UserError, match="lost answers are counted by class, and the examples have no classes"):
         execute(run, config, ["simulate"], lambda *_: None, skip_finished=True)
 

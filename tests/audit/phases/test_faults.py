@@ -28,7 +28,7 @@ from tests.audit.tiny import TEXT
 MORE = """
 workers: 0
 report: [json]
-record: {rounds: all}
+record: all
 attacks: [example_numbers]
 noise_audit: false
 """

@@ -34,7 +34,7 @@ def config(clients: int) -> Config:
         "protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0}],
         "noise_audit": False,
         "attacks": ["label_counts_from_update"],
-        "replay": {"update_groups": 1, "updates": [1], "update_steps": [1], "clients": 2},
+        "replay": {"updates": [[1, 1, 1]], "clients": 2},
         "report": ["json", "html"],
         "workers": 0,
     }

@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     },
     "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1, "lr": 0.05, "batch_size": 20},
     "workers": 0,
-    "record": {"rounds": "all"},
+    "record": "all",
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 30},
     "attacks": [ATTACKS[0], {"name": ATTACKS[1], "grows": True}, *ATTACKS[2:]],
 }

@@ -28,7 +28,7 @@ def config_of(folder: Path) -> Config:
         np.savez(folder / "data.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
         shutil.copy(Path(__file__).parents[3] / "audit/policy/default.yaml", folder / "mine.yaml")
     text = TEXT.replace("tests.audit.tiny:TinyImages", "{name: npz, path: data.npz}")
-    text += "workers: 0\nattacks: []\nreport: [json]\nrecord: {rounds: all}\npolicy: ./mine.yaml\n"
+    text += "workers: 0\nattacks: []\nreport: [json]\nrecord: all\npolicy: ./mine.yaml\n"
     (folder / "c.yaml").write_text(text)
     return load(folder / "c.yaml")
 

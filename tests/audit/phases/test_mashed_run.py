@@ -64,16 +64,10 @@ def test_whoever_shares_examples_as_they_are_is_flagged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [
-        (
-            "fedmix",
-            "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
-            "record.rounds leaves out",
-        )
-    ],
+    [("fedmix", "no mashed_batch was recorded: FedMix may send it in rounds that the setting record leaves out")],
 )
 def test_what_was_not_kept_is_told_from_what_was_not_sent(method: str, reason: str, tmp_path: Path) -> None:
-    result = found(tmp_path, method, record={"rounds": [1]})
+    result = found(tmp_path, method, record=[1])
     assert result["status"] == "not_applicable" and result["reason"] == reason
 
 

@@ -1,4 +1,4 @@
-"""What `record.rounds` keeps of methods with phases: the last round of each, and the exchange before them."""
+"""What `record` keeps of methods with phases: the last round of each, and the exchange before them."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str
             },
             "method": method,
             "workers": 0,
-            "record": {"rounds": rounds},
+            "record": rounds,
         },
         folder,
     )

@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {
     "federation": SMALL,
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1},
     "attacks": [],
-    "replay": {"clients": 0, "update_groups": 0},
+    "replay": {"clients": 0, "updates": []},
     "noise_audit": False,
     "report": ["json"],
     "workers": 0,
@@ -38,12 +38,14 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a network whose code fails": {"federation": {"model": f"{HERE}:NoNetwork"}},
     "a network whose training fails": {"federation": {"model": f"{HERE}:FailsInTraining"}},
     "a protection that the method cannot have": {"protections": [CENTRAL]},
-    "a rule for prototypes that is none": {"prototype_aggregator": "krum"},
+    "a rule for prototypes that is none": {"aggregator": {"name": "prototypes", "rule": "krum"}},
     "a server without examples": {"aggregator": "fltrust"},
     "more attackers than clients": {"adversary": {"name": "sign_flip", "clients": 9}},
     "an accountant that is not there": {"accountants": ["rpd"]},
     "an accountant with a wrong setting": {"accountants": [{"name": "rdp", "seconds": -1}]},
-    "a class that nobody holds": {"absence": {"leaving": {"label": 7, "leave": 1, "back": 2}, "seeds": [7]}},
+    "a class that nobody holds": {
+        "matrix": {"availabilities": [{"name": "leaving", "label": 7, "leave": 1, "back": 2}]}
+    },
     "a policy that is not there": {"policy": "mine.yaml"},
 }
 

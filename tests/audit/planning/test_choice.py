@@ -23,6 +23,7 @@ from fedaudit.audit.planning.choice import (
 )
 from fedaudit.audit.planning.efforts import DIGITS, estimate_seconds
 from fedaudit.audit.settings.config import Config, SimulatedConfig, load
+from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.scene import Scene, list_questions
@@ -181,8 +182,8 @@ def test_required_questions_come_before_others() -> None:
 
 def test_uploads_that_clients_send_take_time_without_any_replay() -> None:
     none, one, ten = (
-        sum(chosen("fedavg", attacks=["analytic"], replay={"update_groups": n}).seconds.values())
-        for n in (0, 1, 10)
+        sum(chosen("fedavg", attacks=["analytic"], replay={"updates": updates}).seconds.values())
+        for updates in ([], [[n, steps, 1] for n, steps, _ in Replay().updates], Replay().updates)
     )
     assert 0 < none < one < ten < 10 * one
 

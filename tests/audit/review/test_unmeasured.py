@@ -25,7 +25,7 @@ def test_a_run_whose_data_have_nothing_that_an_attack_looks_for_is_whole(tmp_pat
         "method": {"name": "fedlora", "rounds": 1, "local_epochs": 1, "batch_size": 4, "lr": 0.1},
         "attacks": ["canary_exposure", "example_numbers"],
         "noise_audit": False,
-        "report": {"formats": []},
+        "report": [],
         "workers": 0,
     }
     run = RunDir.create(tmp_path / "run")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -10,9 +11,9 @@ from typer.testing import CliRunner
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.robustness.dropout_findings import list_dropout_findings
-from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.availability.bernoulli import Bernoulli, Leaving
 from fedaudit.fl.runtime.errors import UserError
@@ -21,17 +22,21 @@ from fedaudit.reports.result import AuditResult, Severity
 from tests.audit.robustness.test_matrix import TEXT
 
 POLICY = load_policy("default")
-ABSENCE = {"methods": ["rebafl"], "answering": [0.5], "seeds": [7, 8, 9]}
+HALF = {"name": "bernoulli", "p": 0.5}
+ABSENCE = {"methods": ["rebafl"], "availabilities": [HALF], "seeds": [7, 8, 9]}
 
 
-def absence(**changes: Any) -> DropoutSettings:
-    return DropoutSettings.model_validate(ABSENCE | changes)
+def absence(**changes: Any) -> Matrix:
+    return Matrix.model_validate(ABSENCE | changes)
+
+
+def leaving(**settings: int) -> list[dict[str, Any]]:
+    return [HALF, {"name": "leaving", **settings}]
 
 
 def config(**changes: Any) -> SimulatedConfig:
     plain = yaml.safe_load(TEXT)
-    plain.pop("matrix")
-    return validate(Config, plain | {"absence": ABSENCE | changes}, "c.yaml").require_simulated()
+    return validate(Config, plain | {"matrix": ABSENCE | changes}, "c.yaml").require_simulated()
 
 
 def histories(
@@ -93,7 +98,7 @@ def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
 
 
 def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:
-    own = absence(methods=[], leaving={"label": 1, "leave": 3, "back": 6})
+    own = absence(methods=[], availabilities=leaving(label=1, leave=3, back=6))
     recall = [0.8, 0.8, 0.8, 0.4, 0.08, 0.0, 0.5, 0.73, 0.8]
     run = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in recall]
     never = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.5] * 6]
@@ -108,7 +113,7 @@ def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leavin
     [(0.0, Severity.NONE), (0.1, Severity.LOW), (0.3, Severity.HIGH), (0.6, Severity.CRITICAL)],
 )
 def test_a_class_that_is_forgotten_is_rated_as_one_that_is_attacked(least: float, severity: Severity) -> None:
-    own = absence(methods=[], leaving={"label": 1, "leave": 3, "back": 6})
+    own = absence(methods=[], availabilities=leaving(label=1, leave=3, back=6))
     runs = {
         DropoutRun("fedavg", s, holders=(1,)): [
             {"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.8 - least] * 3
@@ -133,28 +138,54 @@ def test_who_leaves_is_away_and_all_others_answer_as_without() -> None:
     assert rule.sampling(None, 6).sampling == "unknown"
 
 
+def test_the_holders_of_a_class_leave_where_it_is_named() -> None:
+    counts = np.array([[3, 0], [1, 2], [4, 0], [0, 1], [5, 0]])
+    named = Leaving(Leaving.Config(label=1, leave=3, back=5)).among(lambda: counts)
+    assert isinstance(named, Leaving) and named.config.clients == (1, 3)
+    assert named.config == Leaving.Config(clients=(1, 3), leave=3, back=5)
+    numbered = Leaving(Leaving.Config(clients=(0,), leave=3, back=5))
+    assert numbered.among(lambda: counts) is numbered
+
+
 @pytest.mark.parametrize(
-    ("leaving", "said"),
+    ("asked", "said"),
     [
-        ({"leave": 1, "back": 2}, "5 of 5 clients hold class 0"),
-        ({"label": 7, "leave": 1, "back": 2}, "must be below 2"),
+        (leaving(label=0, leave=1, back=2), "5 of 5 clients hold class 0"),
+        (leaving(label=7, leave=1, back=2), "must be below 2"),
+        (leaving(label=0, leave=3, back=3), "must be after leave"),
+        (leaving(leave=1, back=2), "leaving without a label"),
+        (2 * leaving(label=0, leave=1, back=2), "leaving more than once"),
+        (["clustered"], r"availabilities\[0\] is Clustered availability, and nobody is malicious"),
+        ([{"name": "persistent", "p": p, "period": s} for p, s in ((0.5, 2), (0.3, 3))], "several p"),
     ],
 )
-def test_holders_that_cannot_leave_are_refused(leaving: dict[str, Any], said: str) -> None:
+def test_clients_that_cannot_be_absent_so_are_refused(asked: list[Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        find_holders(config(leaving=leaving))
+        made = config(availabilities=asked)
+        plan_dropout(made.absence or absence(), made.method, find_holders(made))
 
 
-def test_who_returns_before_leaving_is_refused() -> None:
-    with pytest.raises(UserError, match="must be after leave"):
-        config(leaving={"leave": 3, "back": 3})
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"availabilities": []}, "matrix must have adversaries or availabilities"),
+        ({"aggregators": ["median"]}, "matrix.aggregators stands beside no adversaries"),
+    ],
+)
+def test_a_matrix_of_nothing_and_rules_without_attacks_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config(**changes)
+
+
+def test_seeds_are_the_audits_own_where_none_are_named() -> None:
+    made = config(seeds=[])
+    assert made.absence is not None and made.absence.seeds == (7,) and made.attack_matrix is None
 
 
 @pytest.mark.nightly
 def test_a_tiny_absence_from_config_to_report(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT)
-    plain.pop("matrix")
-    plain["absence"] = {"answering": [0.5], "persistence": [2], "seeds": [7, 8]}
+    plain["matrix"] = {"availabilities": [HALF, {"name": "persistent", "period": 2}], "seeds": [7, 8]}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
     out = tmp_path / "out"
     found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])

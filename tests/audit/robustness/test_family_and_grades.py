@@ -140,20 +140,6 @@ def test_what_is_lost_is_rated_alike_however_many_take_it(drop: float) -> None:
     ]
 
 
-def test_what_the_search_for_the_fewest_found_is_not_denied() -> None:
-    """Eight clients of twenty, tried by bisection alone, take 60 points; the four of the config none."""
-    sought = cell("adaptive", 0.6).model_copy(update={"malicious": 8, "bisected": True})
-    made = matrix([cell("adaptive", 0.0), sought])
-    made.planted = [cell("_planted", 0.9)]
-    found = find(made)
-    assert found.severity is Severity.NONE
-    assert "no attack tried here by up to 4 clients was seen" in found.title
-    assert "8 malicious clients took 60.0 points (adaptive), which is not graded" in found.summary
-    other = sought.model_copy(update={"setting": "fedavg-two"})
-    made = matrix([cell("adaptive", 0.0), other])
-    assert "search for the fewest" not in find(made).summary
-
-
 def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes() -> None:
     assert find(matrix([cell("label_flip", 0.110, idle=0.113)])).severity is Severity.NONE
     assert find(matrix([cell("label_flip", 0.110)])).severity is Severity.MEDIUM
@@ -194,12 +180,6 @@ def test_what_is_lost_is_said_to_be_less_and_what_is_gained_more(drop: float) ->
     [advice] = give_advice(tried)
     assert advice.endswith(f"; with nobody malicious it has 9.4 points {words[0]} (9.3 to 9.5) than the mean.")
     assert not any(NEGATIVE.search(text) for text in (found, *texts, advice))
-
-
-def test_a_search_that_found_a_gain_is_not_said_to_have_taken_something() -> None:
-    sought = cell("adaptive", -0.1).model_copy(update={"malicious": 8, "bisected": True})
-    summary = find(matrix([cell("adaptive", -0.2), sought])).summary
-    assert "search for the fewest" not in summary
 
 
 def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:

@@ -12,7 +12,6 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.evidence.files import MATRIX
 from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
-from fedaudit.audit.robustness.table import choose_next_number
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.overrides import overridden
@@ -74,13 +73,10 @@ def test_the_planted_fault_breaks_means_that_weigh_the_malicious_ten_times_less_
     assert (1 - share) - tau * share < 0  # of the honest mean that is left
 
 
-def test_a_rule_is_told_what_assumed_says() -> None:
-    many = plan(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
-    assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {
-        "krum-f2": 2,
-        "krum-f0": 0,
-        "krum-f1": 1,
-    }
+def test_a_rule_is_told_how_many_are_malicious_or_what_its_entry_says() -> None:
+    rules = ["krum", {"name": "krum", "id": "krum-f0", "f": 0}]
+    many = plan(config(matrix={"malicious": [2], "aggregators": rules}))
+    assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {"krum-f2": 2, "krum-f0": 0}
     fixed = plan(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
     assert {p.rule.assumed for p in fixed if p.rule.name == "krum"} == {3}
 
@@ -153,7 +149,7 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
     thorough = config(
         matrix={
             "adversaries": ["adaptive"],
-            "assumed": [True, 0],
+            "aggregators": ["krum", {"name": "krum", "id": "krum-f0", "f": 0}],
             "partitions": ["iid", {"name": "dirichlet", "alpha": 0.3}],
         }
     )
@@ -187,40 +183,6 @@ def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_pat
     found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
     assert found.exit_code in VERDICTS, found.output
     assert (out / "evidence" / MATRIX).read_bytes() == before
-
-
-@pytest.mark.parametrize(("least", "tried"), [(3, [4, 2, 3]), (1, [4, 2, 1]), (7, [4, 9, 6, 7]), (99, [4, 9])])
-def test_the_fewest_that_break_a_rule_are_found_by_halves(least: int, tried: list[int]) -> None:
-    broken, order = {4: least <= 4}, [4]
-    while number := choose_next_number(broken, 9):
-        order.append(number)
-        broken[number] = number >= least
-    assert order == tried
-    assert min((m for m, yes in broken.items() if yes), default=99) == least
-
-
-@pytest.mark.nightly
-def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tmp_path: Path) -> None:
-    plain = yaml.safe_load(TEXT) | {"report": ["json"]}
-    plain["federation"] |= {"dataset": "tests.audit.robustness.test_certificate:Bright", "clients": 7}
-    plain["method"] |= {"rounds": 15}
-    plain["matrix"] = {
-        "adversaries": [{"name": "sign_flip", "scale": 1000}],
-        "aggregators": ["median"],
-        "malicious": [1],
-        "breakdown": True,
-    }
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
-    CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
-    result = AuditResult.model_validate_json((tmp_path / "out" / "audit.json").read_bytes())
-    assert result.robustness is not None
-    mean, median = result.robustness.breakdown
-    assert mean.least == [1] and mean.tried == [1]
-    assert median.tried == [1, 3] and median.least == [None]
-    assert {f.id for f in result.findings if f.id.startswith("robustness-")} == {
-        "robustness-fedavg-iid-mean",
-        "robustness-fedavg-iid-median",
-    }
 
 
 @pytest.mark.nightly

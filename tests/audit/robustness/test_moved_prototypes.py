@@ -7,7 +7,6 @@ import pytest
 
 from fedaudit.audit.robustness.figures import plot_moved_prototypes
 from fedaudit.audit.robustness.finished_runs import project_points
-from fedaudit.audit.robustness.plan import MatrixPlace, ServerRule
 from fedaudit.reports.charts import svg
 from fedaudit.reports.robustness import MovedPrototypes, Robustness
 
@@ -24,19 +23,6 @@ def test_one_class_of_one_number_and_prototypes_that_are_all_alike_have_a_plane(
     old, new, kept = project_points(np.array([[1.0]]), np.array([[3.0]]))
     assert abs(old[0, 0] - new[0, 0]) == pytest.approx(2) and kept == 1 and old[0, 1] == 0
     assert project_points(np.ones((2, 3)), np.ones((2, 3)))[2] == 1
-
-
-@pytest.mark.parametrize(("method", "kinds"), [("rebafl", 2), ("fedavg", 1)])
-def test_cells_record_shared_prototypes_where_there_are_some(method: str, kinds: int) -> None:
-    place = MatrixPlace(
-        setting="s",
-        rule=ServerRule(name="mean"),
-        adversary="",
-        malicious=0,
-        seed=1,
-        changes={"method": {"name": method}},
-    )
-    assert len(place.overrides["record"]["kinds"]) == kinds
 
 
 def test_every_class_is_an_arrow_from_a_ring_to_a_square_with_its_name() -> None:

@@ -182,6 +182,8 @@ def test_keys_of_runs_are_refused_for_a_record() -> None:
     matrix = {"adversaries": [FLIP], "seeds": [1, 2]}
     with pytest.raises(UserError, match=r"matrix\.seeds belongs to a simulated case"):
         Config.model_validate({"subject": SUBJECT, "matrix": matrix})
+    with pytest.raises(UserError, match=r"matrix\.adversaries is missing: of a recorded federation attacks"):
+        Config.model_validate({"subject": SUBJECT, "matrix": {"availabilities": ["bernoulli"]}})
 
 
 def test_an_import_replays_where_its_config_asks_for_it() -> None:

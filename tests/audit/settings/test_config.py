@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.settings.config import SimulatedConfig, load
+from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -22,8 +23,8 @@ def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> SimulatedConfig
 def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
     c = config(tmp_path)
     assert (c.seed, c.device, c.workers, c.delta) == (7, "auto", "auto", 1e-5)
-    assert (c.record.rounds, c.record.clients, c.record.kinds) == ("last", "all", None)
-    assert [a.name for a in c.accountants] == ["auto"] and c.report.formats == ("json", "html", "pdf")
+    assert c.record == "last"
+    assert [a.name for a in c.accountants] == ["auto"] and c.report == ("json", "html", "pdf")
     assert c.federation.holdout.auxiliary == 0.2 and c.federation.empty_round is None
 
 
@@ -54,15 +55,27 @@ def test_a_plugin_is_a_name_or_a_group(tmp_path: Path) -> None:
     ("text", "expected"), [("all", "all"), ("last", "last"), ("every 3", 3), ("[0, 4]", (0, 4)), ("[]", ())]
 )
 def test_rounds_to_record(text: str, expected: object, tmp_path: Path) -> None:
-    c = config(tmp_path, f"record: {{rounds: {text}}}\n")
-    assert c.record.rounds == expected
+    c = config(tmp_path, f"record: {text}\n")
+    assert c.record == expected
     again = config(tmp_path, "", dump(resolve(c)))
-    assert again.record.rounds == expected
+    assert again.record == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("all", "all"), ("2", 2), ("[1, 3]", (1, 3))])
-def test_clients_to_record(text: str, expected: object, tmp_path: Path) -> None:
-    assert config(tmp_path, f"record: {{clients: {text}}}\n").record.clients == expected
+@pytest.mark.parametrize(
+    ("record", "rounds", "last", "kinds"),
+    [
+        ("all", [0, 1, 2, 3, 4], False, None),
+        ("last", [], True, None),
+        ("model", [], True, {"global_model", "global_prototypes"}),
+        (2, [0, 2, 4], True, None),
+        ((1, 3), [1, 3], False, None),
+    ],
+)
+def test_rounds_and_kinds_that_are_kept(
+    record: Recorded, rounds: list[int], last: bool, kinds: set[str] | None
+) -> None:
+    assert [t for t in range(5) if is_recorded(record, t)] == rounds
+    assert (keeps_last(record), list_kinds(record)) == (last, kinds)
 
 
 def test_the_resolved_config_holds_every_setting_and_reads_back_the_same(tmp_path: Path) -> None:
@@ -100,16 +113,16 @@ def test_workers_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_every_plugin_a_config_names_is_found(tmp_path: Path) -> None:
-    c = config(tmp_path, f"sections: ['{HERE}:NoPlugin']\nprotections: [dp_gaussian]\n")
+    c = config(tmp_path, f"report: [json, '{HERE}:NoPlugin']\nprotections: [dp_gaussian]\n")
     places = {p.where for p in c.list_plugins()}
-    assert {"method", "federation.model", "protections[0]", "sections[0]", "report.formats[2]"} <= places
+    assert {"method", "federation.model", "protections[0]", "report[1]"} <= places
     foreign = [p.where for p in c.list_plugins() if p.spec.foreign]
     assert foreign == [
         "federation.dataset",
         "federation.partition",
         "federation.availability",
         "federation.model",
-        "sections[0]",
+        "report[1]",
     ]
 
 

@@ -57,8 +57,11 @@ def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(kind: str) -> Non
         ("method: {name: fedavg, rounds: 1.5}", "method.rounds must be a whole number, got 1.5", "rounds of the"),
         ("method: {name: fedavg, rounds: 1.0e+30}", "method.rounds must be a whole number below 2^63", ""),
         ("method: {name: fedavg, optimiser: ADAM}", "must be 'sgd', 'adam' or 'adamw'", "did you mean 'adam'?"),
-        ("record: {kinds: [Prototypes]}", "record.kinds must hold artifact kinds", ""),
-        ("absence: {seeds: []}", "absence.seeds must have at least 1 entry, got []", ""),
+        (
+            "matrix: {adversaries: [adaptive], malicious: []}",
+            "matrix.malicious must have at least 1 entry, got []",
+            "",
+        ),
     ],
 )
 def test_a_wrong_value_is_said_with_its_line_what_it_may_be_and_what_was_meant(
@@ -94,3 +97,29 @@ def test_null_true_and_lists_are_no_numbers(key: str) -> None:
     for value in (None, True, [1], {"a": 1}, "x"):
         with pytest.raises(UserError, match=rf"^method\.{key} must be a( whole)? number, got "):
             catalog.settings("methods", "fedavg", {key: value}, "method")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "instead"),
+    [
+        ("absence", {}, "matrix: {availabilities"),
+        ("prototype_aggregator", "capped_mean", "{name: prototypes, rule: capped_mean}"),
+        ("claims", ["a.yaml"], "fedaudit dp claims FILE"),
+        ("sections", ["a:B"], "report: [json"),
+        ("report", {"formats": ["json"], "show": "full"}, "`show`"),
+        ("record", {"rounds": "all"}, "every N with those, a list of rounds, or model"),
+        ("replay", {"update_steps": [1]}, "[[examples, steps, how many], ...]"),
+        ("replay", {"update_groups": 3}, "[[examples, steps, how many], ...]"),
+        ("federation", {"dataset": "digits", "train_limit": 9}, "limit: [2000, 500]"),
+        ("federation", {"dataset": "digits", "test_limit": 9}, "limit: [2000, 500]"),
+        ("matrix", {"adversaries": ["adaptive"], "assumed": ["half"]}, "{name: krum, id: krum-f0, f: 0}"),
+        ("matrix", {"adversaries": ["adaptive"], "breakdown": True}, "malicious: [1, 2, 4]"),
+        ("matrix", {"adversaries": ["adaptive"], "prototype_aggregators": []}, "{name: prototypes"),
+    ],
+)
+def test_a_key_that_is_gone_is_refused_with_what_stands_in_its_place(
+    key: str, value: object, instead: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        validate(SimulatedConfig, BEGINNING | {key: value}, "c.yaml")
+    assert instead in refused.value.hint

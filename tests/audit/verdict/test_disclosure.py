@@ -1,6 +1,5 @@
 """What an audit shows of people: nothing of private data unless it is asked for, and then apart."""
 
-import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +18,13 @@ from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import load
-from fedaudit.audit.settings.report import Show
-from fedaudit.audit.verdict.disclosure import DRAWN, withhold
+from fedaudit.audit.verdict.disclosure import DRAWN, Show, withhold
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.result import AuditResult
 
 RUNNER = CliRunner()
 CONFIG = """
-federation: {{dataset: {dataset}, train_limit: 200, test_limit: 40, clients: 4, model: logreg,
+federation: {{dataset: {dataset}, limit: [200, 40], clients: 4, model: logreg,
              holdout: {{auxiliary: 0.3, reference: 0.2}}}}
 method: {{name: fedavg, rounds: 1, local_epochs: 1, batch_size: 8, lr: 0.2}}
 attacks: [{{name: analytic}}]
@@ -56,7 +54,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Made]
 
 @pytest.fixture(scope="module")
 def private(make: Callable[[str, str], Made]) -> Made:
-    return make("{name: npz, path: FILE}", f"{{formats: {FORMATS}}}")
+    return make("{name: npz, path: FILE}", FORMATS)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +86,7 @@ def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made
 def test_public_data_are_shown_and_full_shows_all(make: Callable[[str, str], Made]) -> None:
     run, _ = make("digits", "[json]")
     assert read_result(run.path).galleries and not read_result(run.path).withheld
-    run, _ = make("{name: npz, path: FILE}", "{formats: [json, pdf], show: full}")
+    run, _ = make("{name: npz, path: FILE}", "[json, pdf]\nshow: full")
     assert read_result(run.path).galleries and count_pictures(run.path / "report.pdf") > 0
 
 
@@ -102,7 +100,7 @@ def test_each_choice_shows_what_it_says(show: Show, whole: AuditResult) -> None:
 
 @pytest.mark.nightly
 def test_check_prints_no_picture_even_of_an_owner_who_shows_all(make: Callable[[str, str], Made]) -> None:
-    run, data = make("{name: npz, path: FILE}", "{formats: [json], show: full}")
+    run, data = make("{name: npz, path: FILE}", "[json]\nshow: full")
     for form in ("json", "sarif", "markdown", "junit"):
         done = RUNNER.invoke(app, ["check", str(run.path), "--format", form, "--data", f"npz={data}"])
         assert done.exit_code in (0, 1, 3) and "iVBORw0KGgo" not in done.output, form
@@ -117,7 +115,7 @@ def test_a_class_that_is_a_person_is_named_nowhere(
         place.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
         Image.fromarray(pixels).save(place / f"{number}.png")
-    run, _ = make(f"{{name: image_folder, path: {tmp_path}, size: 8}}", f"{{formats: {FORMATS}}}")
+    run, _ = make(f"{{name: image_folder, path: {tmp_path}, size: 8}}", FORMATS)
     pdf = "".join(page.extract_text() for page in PdfReader(run.path / "report.pdf").pages)
     files = {run.audit, *run.path.glob("report.*")} - {run.path / "report.pdf"}
     for text in (pdf, *(path.read_text() for path in files)):
@@ -194,10 +192,3 @@ def test_a_file_is_overwritten_before_it_goes(tmp_path: Path) -> None:
     with open(tmp_path / "a", "rb") as held:
         durable.overwrite(tmp_path / "a")
         assert not (tmp_path / "a").exists() and held.read() == bytes(6000)
-
-
-def test_a_list_of_formats_is_still_understood(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(CONFIG.format(dataset="digits", report="[json]"))
-    config = load(tmp_path / "c.yaml")
-    assert config.report.formats == ("json",) and config.report.show == "auto"
-    assert json.loads(config.model_dump_json())["report"] == {"formats": ["json"], "show": "auto"}

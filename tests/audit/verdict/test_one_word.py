@@ -35,7 +35,7 @@ from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
 FORMATS = ["json", "html", "pdf", "sarif", "junit", "markdown"]
-LIGHT = {"workers": 0, "noise_audit": False, "record": {"rounds": "all"}}
+LIGHT = {"workers": 0, "noise_audit": False, "record": "all"}
 
 
 def simulated(text: str | Mapping[str, Any], **changes: Any) -> Callable[[Path], Path]:

@@ -14,15 +14,14 @@ TEXT = """
 seed: SEED
 federation:
   dataset: digits
-  train_limit: 240
-  test_limit: 20
+  limit: [240, 20]
   clients: 6
   availability: full
   model: logreg
 method: {name: fedavg, rounds: 4, local_epochs: 1, lr: 0.2, weighting: uniform}
 protections: [PLUGIN]
 workers: 0
-record: {rounds: all}
+record: all
 attacks: []
 report: [json]
 accountants: []

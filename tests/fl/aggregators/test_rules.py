@@ -23,7 +23,7 @@ from tests.fl.worlds import close, data, parts, run, same
 
 X = [(1, 2, 3), (2, 1, 4), (0, 3, 2), (1, 1, 1), (3, 2, 5), (2, 4, 3), (-8, 9, -7)]  # the last is the intruder
 KRUMS = [(1, 2), (-2, -3), (0, 0), (3, 1), (3, 0), (5, -4)]
-RULES = [n for n in catalog.names("aggregators") if n != "mean"]
+RULES = [n for n in catalog.names("aggregators") if issubclass(catalog.load("aggregators", n), RowRule)]
 
 
 def context(**more: Any) -> Context:
@@ -287,16 +287,18 @@ def test_rules_that_compare_uploads_are_refused_where_the_server_steps_at_each()
 
 
 def test_prototypes_have_a_rule_of_their_own_class_by_class() -> None:
-    assert same(run(method("rebafl")), run(method("rebafl"), prototype_aggregator=mean()))  # type: ignore[arg-type]
-    one = run(method("rebafl"), prototype_aggregator=rule("capped_mean"))  # type: ignore[arg-type]
+    assert same(run(method("rebafl")), run(method("rebafl"), aggregator=mean()))  # type: ignore[arg-type]
+    assert same(run(method("fedavg")), run(method("fedavg"), aggregator=rule("prototypes")))  # type: ignore[arg-type]
+    one = run(method("rebafl"), aggregator=rule("prototypes"))  # type: ignore[arg-type]
     assert not same(one, run(method("rebafl")))  # type: ignore[arg-type]
     assert [r.get("kept") for r in one.history] == [None] * 3  # whose models are averaged is another matter
     with pytest.raises(UserError, match="Krum is no rule for prototypes"):
-        run(method("rebafl"), prototype_aggregator=rule("krum"))  # type: ignore[arg-type]
+        rule("prototypes", rule="krum")
 
 
 def test_a_class_that_too_few_clients_hold_takes_the_median_of_its_prototypes() -> None:
-    pooled = PooledPrototypes(Averages(mean(), 0, Streams(1), prototypes=rule("trimmed_mean", f=1)).prototype)
+    trimmed = rule("prototypes", rule={"name": "trimmed_mean", "f": 1})
+    pooled = PooledPrototypes(Averages(trimmed, 0, Streams(1)).prototype)
     for k, row in enumerate([0.0, 6.0]):
         pooled.add(k, {"classes": torch.tensor([2]), "features": torch.tensor([[row]])}, torch.tensor([5]))
     assert pooled.value({})["features"].tolist() == [[3.0]]

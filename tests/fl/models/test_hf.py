@@ -249,10 +249,10 @@ def test_a_federation_of_adapters_on_a_folder_is_read_and_nobody_asks_the_networ
             "adapters": {"rank": 16, "targets": ["q_proj", "v_proj"]},
         },
         "method": {"name": "fedlora", "rounds": 4, "local_epochs": 1, "batch_size": 4, "lr": 0.5},
-        "record": {"rounds": "all"},
+        "record": "all",
         "attacks": ["adapter_span"],
         "noise_audit": False,
-        "report": {"formats": []},
+        "report": [],
         "workers": 0,
     }
     config, run = validate(Config, settings, "config"), RunDir(tmp_path / "run")

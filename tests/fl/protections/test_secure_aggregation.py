@@ -10,6 +10,7 @@ import torch
 from fedaudit.audit.observer.exposure import list_exposures
 from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.aggregators.median import Median
+from fedaudit.fl.aggregators.prototypes import Prototypes
 from fedaudit.fl.clients.combining import find_difference
 from fedaudit.fl.clients.selection import Chosen, Selection
 from fedaudit.fl.kinds import Kind
@@ -255,7 +256,7 @@ def test_a_rule_that_says_of_itself_that_it_reads_sums_is_asked_too() -> None:
 
 def test_a_rule_for_prototypes_that_reads_single_ones_is_refused() -> None:
     with pytest.raises(UserError, match="another 'prototypes/"):
-        hide(ReBaFL, prototype_aggregator=Median())
+        hide(ReBaFL, aggregator=Prototypes(Prototypes.Config(rule="median")))
 
 
 def test_settings_with_which_a_server_keeps_single_models_are_refused() -> None:

@@ -95,7 +95,7 @@ def test_noise_for_a_mean_of_everybody_is_refused_where_clients_are_chosen() -> 
 
 def write(folder: Path, federation: str, method: str) -> Path:
     path = folder / "audit.yaml"
-    head = "federation: {dataset: digits, train_limit: 200, clients: 4, partition: iid, availability: full, "
+    head = "federation: {dataset: digits, limit: 200, clients: 4, partition: iid, availability: full, "
     path.write_text(f"{head}model: logreg{federation}}}\nmethod: {method}\n")
     return path
 

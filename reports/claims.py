@@ -1,24 +1,12 @@
-"""Claims: what was promised, what the noise is worth, and what was measured, a page a claim."""
+"""Claims re-scored: what was promised, what the noise is worth, and what was measured, a page a claim."""
 
 import math
 from collections.abc import Sequence
 
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.format import number, percent
-from fedaudit.reports.result import AuditResult, ClaimRecord, ClaimRow
-from fedaudit.reports.section import Block, Bullets, Callout, Card, Heading, KeyValues, Paragraph, Section, Table
-
-
-class Claims(Section):
-    card = Card(title="Claims of privacy, re-scored", order=55)
-
-    def build(self, result: AuditResult) -> list[Block]:
-        if not result.claims:
-            return []
-        blocks: list[Block] = [table(result.claims)]
-        for claim in result.claims:
-            blocks += [Heading(claim.title, badge=claim.severity), *page(claim)]
-        return blocks
+from fedaudit.reports.result import ClaimRecord, ClaimRow
+from fedaudit.reports.section import Block, Bullets, Callout, KeyValues, Paragraph, Table
 
 
 def table(claims: Sequence[ClaimRecord]) -> Table:
