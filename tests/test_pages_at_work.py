@@ -118,6 +118,7 @@ def desk(tmp_path: Path, audited: Path, request: pytest.FixtureRequest) -> Path:
     pem = serialization.Encoding.PEM
     (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
     (tmp_path / "key.pub.pem").write_bytes(key.public_key().public_bytes(pem, public))
+    (tmp_path / "ours.yaml").write_text("fail_on: medium\n")
     (tmp_path / "given.py").write_text(GIVEN)
     (tmp_path / "mine.py").write_text(FILTER)
     save_file({"weight": np.zeros((10, 50)), "bias": np.zeros(10)}, tmp_path / "update.safetensors")
@@ -127,7 +128,7 @@ def desk(tmp_path: Path, audited: Path, request: pytest.FixtureRequest) -> Path:
 def type_line(line: str, folder: Path) -> tuple[int, str]:
     """Exit code, and what was said, of a line that is typed in a folder."""
     typed = line.replace("fedaudit ", f"{FEDAUDIT} ", 1) if line.startswith("fedaudit ") else line
-    done = subprocess.run(typed, shell=True, cwd=folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(typed, shell=True, cwd=folder, capture_output=True, text=True, timeout=600, input="y\n")
     return done.returncode, (done.stdout + done.stderr)[-2000:]
 
 
@@ -154,7 +155,7 @@ def test_the_commands_of_a_page_do_what_they_say(page: Path, desk: Path) -> None
     shown = "\n".join(fences(page, "sh")).replace("\\\n", " ").splitlines()
     typed = [c for c in (commands(page) if page.name == "README.md" else shown) if c.startswith("fedaudit ")]
     assert typed
-    for line in typed:
+    for line in dict.fromkeys(typed):
         code, said = type_line(prepare(line, desk), desk)
         assert code in VERDICTS and "Traceback" not in said, (line, said)
 

@@ -72,6 +72,7 @@ class Forecast:
             shortage = Shortage(
                 config.federation,
                 case.examples,
+                lambda: case.population.counts,
                 case.streams,
                 rounds=case.training.rounds,
                 is_choosing=not case.participation.selection.is_everybody,

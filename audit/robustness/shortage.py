@@ -5,11 +5,12 @@ streams of their own: who answers may depend on the round. A method that chooses
 makes several models, gives a rule fewer uploads than this.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Split
 from fedaudit.audit.robustness.plan import label_of, list_all_rules
@@ -41,6 +42,7 @@ class Shortage:
 
     federation: FederationSettings
     examples: Split
+    count: Callable[[], NDArray[np.int64]]  # examples of each class at each client
     streams: Streams
     rounds: int  # of a run
     is_choosing: bool = False  # the method chooses among those who answer
@@ -53,6 +55,7 @@ class Shortage:
     def draw_heard(self, availability: Availability) -> Sequence[int]:
         """How many clients are heard in each of many rounds."""
         federation, heard = self.federation, []
+        availability = availability.among(self.count)
         for number in range(ROUNDS):
             run, t = divmod(number, self.rounds)
             streams = Streams(self.streams.key("shortage", run))

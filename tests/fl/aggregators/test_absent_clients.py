@@ -135,7 +135,8 @@ def find_shortage(folder: Path, federation: str, method: str) -> Shortage:
     assert isinstance(config, SimulatedConfig)
     case = SimulatedCase(config)
     choosing = not case.participation.selection.is_everybody
-    return Shortage(config.federation, case.examples, case.streams, case.training.rounds, choosing)
+    counts = lambda: case.population.counts  # noqa: E731
+    return Shortage(config.federation, case.examples, counts, case.streams, case.training.rounds, choosing)
 
 
 @pytest.mark.nightly
@@ -159,6 +160,14 @@ def test_the_probability_is_that_of_the_rounds_of_a_run(tmp_path: Path) -> None:
     assert estimate_shortage(rule("krum", f=1), shortage.draw_heard(away)) == pytest.approx(8 / 20)
     [sentence] = shortage.warn_of_rule("krum", rule("krum", f=1), away)
     assert "with a probability of 40.0 % in a round" in sentence
+    holders = find_shortage(
+        tmp_path, "partition: {name: n_class_exhaustive, classes_per_client: 4}", "{name: fedavg, rounds: 20}"
+    )
+    named = configure(
+        catalog.load("availability", "leaving"), {"label": 0, "leave": 4, "back": 12}, "federation.availability"
+    )
+    there = sorted(set(holders.draw_heard(named)))
+    assert len(there) == 2 and there[-1] == 10  # whoever holds a zero is away
     choosing = find_shortage(tmp_path, "partition: iid", "{name: power_of_choice, rounds: 20}")
     [sentence] = choosing.warn_of_rule("krum", rule("krum", f=1), away)
     assert "with a probability of at least 40.0 %" in sentence
