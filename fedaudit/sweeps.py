@@ -136,6 +136,9 @@ def robustness(
         workers: How many processes, or "auto"; no number depends on it.
         trust_plugins: Run and download what a config file names.
 
+    Returns:
+        A cell for each; those of `_idle` have clients that do nothing in the attackers' place.
+
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
@@ -143,7 +146,7 @@ def robustness(
         >>> import fedaudit as fa
         >>> found = fa.robustness("quickstart", rules=["median"], attackers=["sign_flip"], malicious=2)
         >>> sorted({(cell.rule, cell.adversary) for cell in found.cells})
-        [('mean', 'sign_flip'), ('median', 'sign_flip')]
+        [('mean', '_idle'), ('mean', 'sign_flip'), ('median', '_idle'), ('median', 'sign_flip')]
     """
     made, _ = read_config(config, trust_plugins=trust_plugins)
     matrix = {

@@ -46,6 +46,8 @@ def init(
     from fedaudit.audit.cli.starter import STARTER
     from fedaudit.fl.runtime import durable
 
+    if source and not source.exists():
+        raise UserError(f"no file or folder {source}", hint="give an inbox, or a table with a header")
     inbox, table = (None, source) if source and source.is_file() else (source, None)
     out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():

@@ -157,8 +157,16 @@ def find_holders(config: SimulatedConfig) -> dict[int, tuple[int, ...]]:
     holders = {}
     for seed in absence.seeds:
         changed = overridden(config, {"seed": seed, **changes}, where=f"matrix, seed {seed}")
-        leaving = SimulatedCase(changed).participation.availability
+        case = SimulatedCase(changed)
+        leaving = case.participation.availability
         assert isinstance(leaving, Leaving)
+        if case.training is not None and not 0 < leaving.config.leave < case.training.rounds:
+            raise UserError(
+                f"matrix.availabilities: clients leave in round {leaving.config.leave} of "
+                f"{case.training.rounds}, and what a class loses is seen from a round with them to one without",
+                hint="rounds are numbered from 0: let them leave in round 1 or later, and before the last ends",
+                key="matrix.availabilities",
+            )
         holders[seed] = leaving.config.clients
     return holders
 
@@ -256,8 +264,8 @@ def _measure_leaving(
     """What a method's runs with leaving holders come to, one of each seed."""
     label = leaving.label or 0
     runs = [[float(r["class_accuracy"][label]) for r in history] for history in histories.values()]
-    before = [statistics.fmean(r[max(0, leaving.leave - LAST) : leaving.leave]) for r in runs]
-    end = [statistics.fmean(r[max(leaving.leave, leaving.back - LAST) : leaving.back]) for r in runs]
+    before = [statistics.fmean(r[: leaving.leave][-LAST:]) for r in runs]
+    end = [statistics.fmean(r[leaving.leave : leaving.back][-LAST:]) for r in runs]  # some never return
     return Return(
         method=method,
         label=classes[label],

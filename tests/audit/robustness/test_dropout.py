@@ -106,6 +106,10 @@ def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leavin
     [found] = measure_dropout(own, runs, ["a", "b"], []).returns
     assert (found.lost, found.regained) == ([2, None, 2], [2, None, 2])
     assert found.drop.value == pytest.approx((0.64 + 0.3 + 0.64) / 3)
+    gone = absence(methods=[], availabilities=leaving(label=1, leave=3, back=30))
+    [found] = measure_dropout(gone, runs, ["a", "b"], []).returns
+    assert found.regained == [None, None, None]
+    assert found.drop.value == pytest.approx((2 * (0.8 - 2.11 / 5) + 0.3) / 3)
 
 
 @pytest.mark.parametrize(
@@ -195,3 +199,20 @@ def test_a_tiny_absence_from_config_to_report(tmp_path: Path) -> None:
     assert {b.axis for b in result.absence.beside} == {"answering", "persistence"}
     assert [f.id for f in result.findings if f.id.startswith("absence-")]
     assert "Clients that are absent" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize("leave", [0, 4, 8])
+def test_who_leaves_before_the_first_round_or_after_the_last_is_refused_before_anything_runs(leave: int) -> None:
+    made = Config.model_validate(
+        {
+            "federation": {
+                "dataset": "digits",
+                "clients": 10,
+                "partition": {"name": "n_class_exhaustive", "classes_per_client": 2},
+            },
+            "method": {"name": "fedavg", "rounds": 4},
+            "matrix": {"availabilities": leaving(label=3, leave=leave, back=9)},
+        }
+    )
+    with pytest.raises(UserError, match=f"clients leave in round {leave} of 4"):
+        find_holders(made)
