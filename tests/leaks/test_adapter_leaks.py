@@ -20,7 +20,8 @@ from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, 
 
 OF_TEXT = ("private_vocabulary", "text_unit", "sparse_noise", "adapter_reach", "hidden_texts")
 REFUSED = {"one array in clear"}  # a method whose clients use data outside of training, under dp_sgd
-UNNAMED = {"full rank"}  # by a finding of medium severity: it is named, and low, since it is no leak by itself
+# no finding of medium severity names them: a full rank is no leak by itself, and planted secrets are nobody's
+UNNAMED = {"full rank", "canaries sixteen times"}
 PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 
 
