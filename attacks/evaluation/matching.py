@@ -82,13 +82,15 @@ def score_client(
     rows = np.flatnonzero(np.isin(own.y, classes))
     rows = rows if len(rows) <= members else np.sort(rng.permutation(rows)[:members])
     others = unseen.only(_draw_rows(unseen, classes, each, rng))
-    is_alone = not len(rows) or not len(others)
+    if not len(rows) or not len(others):
+        nothing = np.zeros(0)
+        return ScoredPeople(client=client, rows=[], scores=nothing, held_out=[], held_out_scores=nothing)
     return ScoredPeople(
         client=client,
-        rows=[] if is_alone else truth.client_rows(client)[rows].tolist(),
-        scores=np.zeros(0) if is_alone else score(own.only(rows)),
-        held_out=[] if is_alone else fingerprints(others.x),
-        held_out_scores=np.zeros(0) if is_alone else score(others),
+        rows=truth.client_rows(client)[rows].tolist(),
+        scores=score(own.only(rows)),
+        held_out=fingerprints(others.x),
+        held_out_scores=score(others),
     )
 
 

@@ -135,8 +135,14 @@ def find_shortage(folder: Path, federation: str, method: str) -> Shortage:
     assert isinstance(config, SimulatedConfig)
     case = SimulatedCase(config)
     choosing = not case.participation.selection.is_everybody
-    counts = lambda: case.population.counts  # noqa: E731
-    return Shortage(config.federation, case.examples, counts, case.streams, case.training.rounds, choosing)
+    return Shortage(
+        config.federation,
+        case.examples,
+        lambda: case.population.counts,
+        case.streams,
+        case.training.rounds,
+        choosing,
+    )
 
 
 @pytest.mark.nightly
