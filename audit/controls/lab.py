@@ -319,9 +319,12 @@ class NewestModel:
         """Its arrays; empty where none was recorded."""
         if self.artifacts is None:
             return {}
-        rounds = [m["round"] for m in manifest(self.artifacts) if m.get("kind") == Kind.GLOBAL_MODEL]
-        found = read(self.artifacts, lambda m: m.get("kind") == Kind.GLOBAL_MODEL and m["round"] == max(rounds))
-        return {k: torch.from_numpy(np.array(v)) for a in found for k, v in a.payload.items()} if rounds else {}
+        rounds = (m["round"] for m in manifest(self.artifacts) if m.get("kind") == Kind.GLOBAL_MODEL)
+        newest = max(rounds, default=None)
+        if newest is None:
+            return {}
+        found = read(self.artifacts, lambda m: m.get("kind") == Kind.GLOBAL_MODEL and m["round"] == newest)
+        return {k: torch.from_numpy(np.array(v)) for a in found for k, v in a.payload.items()}
 
 
 @dataclass(frozen=True)
