@@ -6,7 +6,7 @@ equal federations meet the same clients with the same batches.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -84,7 +84,7 @@ class Tally:
     waited: float = 0.0  # simulated, for those who were not
     notes: dict[str, Any] = field(default_factory=dict)  # more for the round's line of the metrics
     _sum: Tensor | None = None  # of the delivered models, flat, double precision
-    _squares: float = 0.0
+    _squares: Tensor = field(default_factory=partial(torch.zeros, (), dtype=torch.float64))
 
     def measure(self, stats: Mapping[str, float]) -> None:
         """Add what one client's training measured."""
@@ -101,7 +101,7 @@ class Tally:
             if self._sum is None or self._sum.shape != flat.shape:
                 self._sum = torch.zeros_like(flat)
             self._sum += flat
-            self._squares += float(flat @ flat)
+            self._squares = self._squares.to(flat.device) + flat @ flat
 
     def note(self, averages: Averages, more: Sequence[tuple[str, Any]] = ()) -> None:
         """Whom the aggregator kept, where it does not take everybody, and more of the round."""
@@ -116,7 +116,7 @@ class Tally:
         if self._sum is None or self.delivered < 2:
             return 0.0
         mean = self._sum / self.delivered
-        return max(0.0, self._squares / self.delivered - float(mean @ mean))
+        return max(0.0, float(self._squares / self.delivered - mean @ mean))
 
 
 @dataclass

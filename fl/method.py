@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
+from fedaudit.fl.aggregation.aggregator import mean
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, find_reference, read_model, read_sample_count
@@ -397,6 +398,21 @@ def is_only_averaging(method: RoundMethod) -> bool:
     known = {Kind.GLOBAL_MODEL, *TRAINED, Kind.NUM_EXAMPLES}
     plain = method.selection.is_everybody and not _overrides(method, hooks)
     return plain and sent <= known and method.config.weighting == "uniform"
+
+
+def takes_means_alone(method: Method, federation: Federation) -> bool:
+    """Whether nothing reads a round's uploads but the mean of them: no code of the method's, no protection.
+
+    Only then may they stay where they were trained.
+    """
+    hooks = ("run", "round", "combine", "receive", "train", "finish")
+    return (
+        isinstance(method, RoundMethod)
+        and not _overrides(method, hooks)
+        and not federation.wire.chain.protections
+        and federation.compromise.adversary is None
+        and type(federation.aggregator) is type(mean())
+    )
 
 
 def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:

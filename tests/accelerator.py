@@ -59,7 +59,11 @@ def accelerator() -> Iterator[None]:
         yield
 
 
-FILES = ("tests/fl/test_accelerator.py", "tests/contracts/test_attacks_on_accelerator.py")
+FILES = (
+    "tests/fl/test_accelerator.py",
+    "tests/contracts/test_attacks_on_accelerator.py",
+    "tests/audit/phases/test_device.py",
+)
 OWN = os.environ.get("FEDAUDIT_ACCELERATOR") == "1"
 # torch's engine counts devices once and starts threads for them, beside which nobody may fork
 if OWN and not REAL:  # before anything computes on the processor: the engine counts when it first runs
@@ -79,6 +83,7 @@ def run_apart(nightly: bool) -> None:
 class OnDevice(torch.Tensor):
     """A tensor that says it lies on gpu:0; `raw` holds its numbers."""
 
+    __slots__ = ("raw",)  # a message with an array to which an attribute is tied would be refused
     __torch_function__ = torch._C._disabled_torch_function_impl
     raw: torch.Tensor
 

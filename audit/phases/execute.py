@@ -22,6 +22,8 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import hide_unused
 from fedaudit.fl.runtime.sharing import sharing
 
+COMPUTING = ("simulate", "attack", "matrix")  # phases that networks run in
+
 
 @sharing()
 def execute(
@@ -60,7 +62,14 @@ def execute(
                 continue
             chain.begin(run.path, config, what.name, settings)
             started = time.perf_counter()
-            _begin(run.path, record, what.name, settings)
+            if what.name in COMPUTING and config.device == "auto":
+                from fedaudit.audit.phases.device import keep_device, settle_device
+
+                settled = settle_device(run, config)  # which beginning anew would drop
+                _begin(run.path, record, what.name, settings)
+                config = keep_device(run, config, settled)
+            else:
+                _begin(run.path, record, what.name, settings)
             module = what.module or f"phases.{what.name}"
             importlib.import_module(f"fedaudit.audit.{module}").run(run, config, report)
             chain.end(run.path, what.name)

@@ -14,6 +14,7 @@ from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import Site
+from fedaudit.fl.method import takes_means_alone
 from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
 from fedaudit.fl.recording.recorder import Choice, Recorder
 from fedaudit.fl.runtime import torchrun
@@ -49,6 +50,8 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
         federation = simulation.build(
             simulation.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
+        if takes_means_alone(case.method, federation):
+            workers.everywhere("stay")
         case.method.run(federation)
     for log in logs.values():
         log.close()

@@ -61,7 +61,9 @@ class Config(Group):
         default=SystemSettings(), description="what the owner says of the audited system"
     )
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="cpu, cuda, or auto: CUDA where it is there and measured to be as fast"
+    )
     workers: Literal["auto", "torchrun"] | Annotated[int, Field(ge=0, le=1024)] = Field(
         default="auto", description="worker processes; 0: all in this process; torchrun: those of its ranks"
     )

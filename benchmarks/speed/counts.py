@@ -33,8 +33,9 @@ from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import initialise, state_of
+from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
 from tests.accelerator import DEVICE, accelerator, counts
 
@@ -42,12 +43,14 @@ BATCH = 2  # examples, of which the counts do not depend
 SORTS = ("kernels", "copies to it", "copies from it", "synchronisations")
 
 
-def count_round(name: str, clients: int, steps: int, width: int) -> Counter[str]:
-    """Of a round of FedAvg, `width` clients side by side."""
+def count_round(of: str, clients: int, steps: int, width: int, name: str = "fedavg") -> Counter[str]:
+    """Of a round of a method on the network `of`, `width` clients side by side."""
     each, streams = BATCH * steps, Streams(SEED)
-    holdings = Holdings(invent(name, clients * each), np.split(np.arange(clients * each), clients), streams)
-    method = FedAvg(FedAvg.Config(batch_size=BATCH, local_epochs=1))
-    make = partial(network, name)
+    holdings = Holdings(invent(of, clients * each), np.split(np.arange(clients * each), clients), streams)
+    method = configure(
+        load("fedaudit.fl.methods", name, RoundMethod), {"batch_size": BATCH, "local_epochs": 1}, "method"
+    )
+    make = partial(network, of)
     with Batched(partial(build_site, method, holdings, make, DEVICE), width) as pool:
         federation = federate(method, holdings, [[*range(clients)]], state_of(initialise(make, streams)), pool)
         state = method.start(federation)
@@ -153,8 +156,8 @@ ROWS: Mapping[str, Callable[[], Counter[str]]] = {
     "small network, a step of ten clients side by side": lambda: count_more(
         lambda n: count_round("small", 10, n, 10), 2
     ),
-    "small network, a step of one client": lambda: count_more(lambda n: count_round("small", 1, n, 1), 2),
-    "ResNet-18, a step of one client": lambda: count_more(lambda n: count_round("resnet18", 1, n, 1), 2),
+    "small network, a step of one client": lambda: count_more(lambda n: count_round("small", 1, n, 0), 2),
+    "ResNet-18, a step of one client": lambda: count_more(lambda n: count_round("resnet18", 1, n, 0), 2),
     "small network, a round of ten clients of 20 steps": lambda: count_round("small", 10, 20, 10),
     "inverting_gradients from four starts": lambda: count_more(lambda n: count_inversion(invert(n, 4)), 2),
     "dlg of four images, 20 evaluations": lambda: count_more(

@@ -14,7 +14,7 @@ from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.method import RoundMethod, takes_means_alone
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.plugin import configure, load
@@ -62,6 +62,8 @@ def federate(
         workers=pool,
     )
     method.open(federation)
+    if takes_means_alone(method, federation):
+        pool.everywhere("stay")
     return federation
 
 

@@ -51,6 +51,7 @@ class Client:
     # set for compromised clients alone: what they make of a training, and the shared model of the round before
     twist: "Callable[[TrainingHooks, Client], TrainingHooks] | None" = None
     before: State = field(default_factory=dict)
+    leaves_on: str = "cpu"  # the device on which the server, and so what is trained, waits
     step: int = 0  # of its training, in which a compromised client is; 0 for others
     rank: int = 0  # its place among the compromised, 0 for the lowest number
     clock: Clock | None = None  # its own times, which no message holds; None without a simulated clock
@@ -123,6 +124,7 @@ class Client:
                 self.augment,
                 method.config.lr_decay**self.round,
                 after_epoch=after_epoch,
+                leaves_on=self.leaves_on,
             )
         return replace(trained, loss=tap.current().measure(self.round, self.index, trained.loss))
 

@@ -12,6 +12,7 @@ steps by itself. Methods with a train() of their own, compromised clients and co
 trained one by one.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -32,13 +33,17 @@ from fedaudit.fl.training.local import Trained, count_epochs, crop_flip
 from fedaudit.fl.training.private import train as train_privately
 
 WIDTH = 32  # clients of a stack, at most
+WIDTHS, STEPS = (1, 4, 16, WIDTH), 4  # that are timed on a device, and of how many steps
 COPIES = 8  # of the weights: their gradients, the optimiser's, and what a step holds besides
 SHARE = 0.5  # of the free memory that a stack may take
 SMALL = 100_000  # weights and activations of a client up to which its step is twice as fast in a stack on a CPU
 
 
 class Batched(Workers):
-    """One site in this process that trains up to `width` clients at a time; as memory allows by default."""
+    """One site in this process that trains up to `width` clients at a time.
+
+    By default as many as are measured to train fastest on the first that are to train, of a few steps each.
+    """
 
     count = 1
 
@@ -59,10 +64,12 @@ class Batched(Workers):
             if is_compromised:  # it trains in its own way
                 yield from map(self._site.train, jobs)
                 continue
-            self._width = self._width or choose_width(self._site)
-            for start in range(0, len(jobs), self._width):
-                clients = [self._site.client(job) for job in jobs[start : start + self._width]]
-                yield from train_together(self._site, clients)
+            if self._width is None:
+                most = choose_width(self._site)
+                self._width = measure_width(self._site, [self._site.client(job) for job in jobs[:most]], most)
+            for start in range(0, len(jobs), max(1, self._width)):
+                clients = [self._site.client(job) for job in jobs[start : start + max(1, self._width)]]
+                yield from train_so(self._site, clients, self._width)
 
 
 def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> int:
@@ -74,8 +81,34 @@ def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> 
     return max(1, min(WIDTH, int(SHARE * free) // max(1, each)))
 
 
+def measure_width(site: Trains, clients: Sequence[Client], most: int) -> int:
+    """As how wide a stack such clients train fastest, at most `most`; 0: one by one, with no step recorded.
+
+    Measured on a device, where a stack of large networks is slower than one after another. Where all of these
+    clients together are fastest, more of them are taken to be, too.
+    """
+    if torch.device(site.device).type == "cpu":
+        return most
+    few = STEPS * site.method.config.batch_size
+    cut = [c.take(torch.arange(min(len(c.y), few), device=c.y.device)) for c in clients]
+    took = dict[int, float]()
+    for width in sorted({0, *(w for w in WIDTHS if w < len(cut)), len(cut)}):
+        some = cut[: max(1, width)]
+        for _ in range(2):  # kernels are loaded and chosen in the first
+            began = time.perf_counter()
+            train_so(site, some, width)
+            took[width] = (time.perf_counter() - began) / len(some)
+    fastest = min(took, key=took.__getitem__)
+    return fastest if fastest < len(cut) else most
+
+
+def train_so(site: Trains, clients: Sequence[Client], width: int) -> list[Reply]:
+    """At most so many clients as a stack; 0: one by one."""
+    return train_together(site, clients, min(2, width)) if width else [site.method.train(c) for c in clients]
+
+
 def choose_width(site: Site) -> int:
-    """Clients of this site that train as one batch, at most: as many as pay, and as memory holds."""
+    """Clients of this site that may train as one batch: as memory holds, and on a processor as pay."""
     x, _ = site.examples(site.data.train, range(min(2, len(site.data.train))))  # type: ignore[arg-type]
     return find_width(site, x)
 
@@ -105,13 +138,14 @@ def _count(out: Any) -> int:
     return out.numel() if isinstance(out, Tensor) else 0
 
 
-def train_together(site: Trains, clients: Sequence[Client]) -> list[Reply]:
+def train_together(site: Trains, clients: Sequence[Client], fewest: int = 2) -> list[Reply]:
     """Clients side by side; the same draws and steps as one by one.
 
-    All train as the site does, on data and with streams of their own.
+    All train as the site does, on data and with streams of their own. Fewer than `fewest` train one by one; a
+    stack of one has steps that a device records, and is no faster elsewhere.
     """
     method, stacks = site.method, dict[Any, list[int]]()
-    if len(clients) < 2 or not is_stackable(type(method)):
+    if len(clients) < fewest or not is_stackable(type(method)):
         return [method.train(c) for c in clients]
     consts = [method.compute_constants(c) for c in clients]
     for i, (client, const) in enumerate(zip(clients, consts, strict=True)):
@@ -120,16 +154,16 @@ def train_together(site: Trains, clients: Sequence[Client]) -> list[Reply]:
         stacks.setdefault((rate, shapes), []).append(i)
     replies = dict[int, Reply]()
     for (rate, _), rows in stacks.items():
-        stack = _train_stack(site, [clients[i] for i in rows], [consts[i] for i in rows], rate)
+        stack = _train_stack(site, [clients[i] for i in rows], [consts[i] for i in rows], rate, fewest)
         replies.update(zip(rows, stack, strict=True))
     return [replies[i] for i in range(len(clients))]
 
 
-def _train_stack(site: Trains, clients: list[Client], consts: list[Any], rate: float) -> list[Reply]:
+def _train_stack(site: Trains, clients: list[Client], consts: list[Any], rate: float, fewest: int) -> list[Reply]:
     """Of clients whose constants are of the same shapes."""
     method, private = site.method, site.private
     try:
-        if len(clients) < 2:
+        if len(clients) < (fewest if private is None else 2):
             trained = [clients[0].train(method, consts[0])]
         elif private is not None:
             pairs = zip(clients, consts, strict=True)

@@ -77,6 +77,7 @@ class Site(SiteEvaluation):
                 workload=None if times is None else times.workload,
                 records=torch.from_numpy(np.asarray(rows, dtype=np.int64)),
                 read_public=self.read_public,
+                leaves_on=self.leaves_on,
             )
         )
         return self.compromise.enter(received)

@@ -45,6 +45,7 @@ class SiteMemory:
         self.model: State = {}
         self.initial: State = {}
         self.before: State = {}
+        self.leaves_on = "cpu"
 
     def names(self, _: None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the parameters, and of those in the head."""
@@ -58,6 +59,10 @@ class SiteMemory:
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""
         self.initial = {k: v.to(self.device) for k, v in initial.items()}
+
+    def stay(self) -> None:
+        """The server works on this device: what clients train stays here."""
+        self.leaves_on = self.device
 
     def keep(self, message: Message) -> None:
         """What every client was sent before the rounds, and has at hand in all of them."""

@@ -49,6 +49,7 @@ class Stack:
         )
         self._anchor = {k: v.clone() for k, v in self._params.items()}
         self._const, self._fixed, self._net, self._method = const, fixed, net, method
+        self._leaves_on = clients[0].leaves_on
         self._rate = config.lr * config.lr_decay ** clients[0].round
         self._losses = torch.zeros(len(clients), device=site.device)  # summed over the last epoch
         self._optimiser = _StackedOptimiser(config, self._params, self._rate, torch.zeros_like(self._losses))
@@ -89,12 +90,14 @@ class Stack:
 
     def finish(self, steps: Sequence[int], lasts: Sequence[int]) -> list[Trained]:
         """What each client has after so many steps, so many of them in its last epoch."""
-        moved, others = {**self._params, **self._buffers}, self._net.shared_names.others
+        moved, fixed = (
+            {k: v.detach().to(self._leaves_on) for k, v in values.items()}
+            for values in ({**self._params, **self._buffers}, self._fixed)
+        )
+        others = self._net.shared_names.others
         return [
             Trained(
-                {k: _take_row(moved, self._fixed, others.get(k, k), i) for k in self._net.state_dict()},
-                n,
-                total / m,
+                {k: _take_row(moved, fixed, others.get(k, k), i) for k in self._net.state_dict()}, n, total / m
             )
             for i, (n, m, total) in enumerate(zip(steps, lasts, self._losses.tolist(), strict=True))
         ]
@@ -138,7 +141,7 @@ def _take_rows(trees: Any, rows: Tensor, of: int) -> Any:
 
 
 def _take_row(params: Params, fixed: State, name: str, i: int) -> Tensor:
-    return (params[name][i] if name in params else fixed[name]).detach().cpu().clone().contiguous()
+    return (params[name][i] if name in params else fixed[name]).clone().contiguous()
 
 
 def _differs(name: str, clients: Sequence[Client]) -> bool:

@@ -151,7 +151,7 @@ class PartTraining(TrainingHooks):
 
 @dataclass(frozen=True)
 class Trained:
-    """What local training gives: the new state (contiguous, on the CPU) and how it got there."""
+    """What local training gives: the new state (contiguous) and how it got there."""
 
     state: State
     steps: int
@@ -169,11 +169,13 @@ def train(
     augment: str = "none",
     scale: float = 1.0,
     after_epoch: AfterEpoch | None = None,
+    leaves_on: str = "cpu",
 ) -> Trained:
     """Train from `start` on x [n, ...] and y [n]; `net` is overwritten. `scale` multiplies the rate.
 
     `after_epoch` (epoch counted from 1, net) names parameters and buffers to freeze from then on: they get the
     values of `start` back, bit for bit, and leave the optimiser with their momentum; the others keep theirs.
+    The new state comes to lie on the device `leaves_on`.
     """
     config = method.config
     bind(net, start)
@@ -218,7 +220,7 @@ def train(
                 optimiser.state.pop(params.pop(k), None)
             optimiser.param_groups[0]["params"] = list(params.values())
     mean = float(torch.stack(losses).mean()) if losses else 0.0
-    return Trained(snapshot(net), steps, mean)
+    return Trained(snapshot(net, leaves_on), steps, mean)
 
 
 def count_epochs(config: Any, examples: int) -> int:
@@ -268,10 +270,10 @@ def bind(net: Net, state: Mapping[str, Tensor]) -> None:
                 own[name].copy_(value)
 
 
-def snapshot(net: Net) -> State:
-    """A copy of the model's state in the ordinary layout, on the CPU."""
+def snapshot(net: Net, device: str = "cpu") -> State:
+    """A copy of the model's state in the ordinary layout."""
     return {
-        k: v.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        k: v.detach().to(device, copy=True, memory_format=torch.contiguous_format)
         for k, v in net.state_dict().items()
     }
 

@@ -201,7 +201,7 @@ def test_no_number_crosses_to_the_device_or_back_for_a_step_or_an_iteration() ->
             what: counting.count_more(of, 2)
             for what, of in {
                 "ten": lambda n: counting.count_round("small", 10, n, 10),
-                "one": lambda n: counting.count_round("small", 1, n, 1),
+                "one": lambda n: counting.count_round("small", 1, n, 0),
                 "start": lambda n: counting.count_inversion(counting.invert(n, 1)),
                 "starts": lambda n: counting.count_inversion(counting.invert(n, 4)),
             }.items()
@@ -210,6 +210,28 @@ def test_no_number_crosses_to_the_device_or_back_for_a_step_or_an_iteration() ->
     most = {what: found["kernels"] for what, found in kernels.items()}
     assert most["one"] < 40 and most["ten"] < 4 * most["one"]
     assert most["start"] < 300 and most["starts"] < 1.25 * most["start"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(REAL, reason="the pretended device counts")
+@apart
+def test_uploads_that_are_only_averaged_stay_on_the_device() -> None:
+    """The host reads of each whether it is finite; of others it gets all arrays of a stack at once."""
+    with accelerator():
+        four, eight = (counting.count_round("small", clients, 2, 8) for clients in (4, 8))
+        read = counting.count_round("small", 8, 2, 8, name="fedopt")
+    assert (eight - four)["copies from it"] == 0
+    assert (eight - four)["synchronisations"] == 4
+    assert read["copies from it"] < 8 * 8  # clients, each with as many arrays
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["fedavg", "rebafl"])
+@apart
+def test_the_width_of_stacks_is_measured_and_changes_nothing(name: str) -> None:
+    with accelerator():
+        there = world(name, "measured", DEVICE)
+    assert close(world(name, 0), there, tolerance=TOLERANCE)
 
 
 def fit_by_adam(n: int) -> DLG:

@@ -27,7 +27,7 @@ from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.method import RoundMethod, takes_means_alone
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.recording.checkpoint import Checkpoints
 from fedaudit.fl.recording.recorder import Recorder, read
@@ -164,8 +164,8 @@ def run(
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
-    `workers` is a number of processes, or "batched" for stacked clients. A method for adapters trains those of
-    `adapted` by default, all others TinyNet.
+    `workers` is a number of processes, "batched" for stacked clients, or "measured" for as many as are fastest.
+    A method for adapters trains those of `adapted` by default, all others TinyNet.
     """
     d = d or data()
     if make is None:
@@ -191,7 +191,8 @@ def run(
     )
     private = next((t for p in protections if (t := p.training())), None)
     site = partial(build_site, method, holdings, make, device, private, compromise)
-    kind = Batched(site, WIDTH) if isinstance(workers, str) else worker_kinds.start(workers, site)
+    width = None if workers == "measured" else WIDTH
+    kind = Batched(site, width) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(
             holdings=holdings,
@@ -207,6 +208,8 @@ def run(
             aggregator=aggregator or mean(),
             compromise=compromise,
         )
+        if takes_means_alone(method, federation):
+            pool.everywhere("stay")
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):
         if log:
