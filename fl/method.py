@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import mean
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, find_reference, read_model, read_sample_count
@@ -286,7 +285,7 @@ class RoundMethod(Method):
 
     def _start(self, federation: Federation) -> Tree:
         state = self.start(federation)
-        of_their_own = _overrides(self, ("broadcast", "get_model"))
+        of_their_own = overrides(self, ("broadcast", "get_model"))
         if not isinstance(state, Mapping) or not ("model" in state or of_their_own):
             what = "a state without a model" if isinstance(state, Mapping) else "no state"
             raise UserError(
@@ -328,7 +327,7 @@ class RoundMethod(Method):
             return find_reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
-            replies: Iterator[Reply] = federation.workers.map("train", map(job, answering))
+            replies: Iterator[Reply] = federation.workers.map("train", [job(k) for k in answering])
             for k, reply in tampering.replies(zip(answering, replies, strict=True), base):
                 if not federation.attendance.is_heard(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
@@ -385,7 +384,7 @@ def is_bounded_by_training(method: RoundMethod) -> bool:
     Only then does DP-SGD bound what the model tells of a record: a loss with the client's class
     counts in it, or weights changed after training, would go round it.
     """
-    return not _overrides(method, ("train", "finish", "compute_constants", "receive"))
+    return not overrides(method, ("train", "finish", "compute_constants", "receive"))
 
 
 def is_only_averaging(method: RoundMethod) -> bool:
@@ -396,26 +395,11 @@ def is_only_averaging(method: RoundMethod) -> bool:
     hooks = ("run", "round", "start", "broadcast", "send_to", "combine", "get_model")
     sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
     known = {Kind.GLOBAL_MODEL, *TRAINED, Kind.NUM_EXAMPLES}
-    plain = method.selection.is_everybody and not _overrides(method, hooks)
+    plain = method.selection.is_everybody and not overrides(method, hooks)
     return plain and sent <= known and method.config.weighting == "uniform"
 
 
-def takes_means_alone(method: Method, federation: Federation) -> bool:
-    """Whether nothing reads a round's uploads but the mean of them: no code of the method's, no protection.
-
-    Only then may they stay where they were trained.
-    """
-    hooks = ("run", "round", "combine", "receive", "train", "finish")
-    return (
-        isinstance(method, RoundMethod)
-        and not _overrides(method, hooks)
-        and not federation.wire.chain.protections
-        and federation.compromise.adversary is None
-        and type(federation.aggregator) is type(mean())
-    )
-
-
-def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
+def overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
     """Whether the method's class, or the method itself, has one of these hooks of its own."""
     return any(h in vars(method) or getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
 

@@ -6,14 +6,14 @@ models do, and with batches of two, as searches for single examples do. Where bo
 CUDA.
 """
 
-import dataclasses
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
-from fedaudit.audit.case.case import Case
+from fedaudit.attacks.attack import Examples
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import Environment
@@ -28,33 +28,60 @@ FEW, MOST = 2, 100  # examples of a batch
 DEVICE, WHY = "computes on", "measured before"  # in environment.json, below the hardware
 
 
-def settle_device(run: RunDir, config: Config, accelerator: str = "") -> Mapping[str, str]:
-    """Where this run computes and why, as kept or as measured now; `accelerator`: CUDA by default.
+@dataclass(frozen=True)
+class DeviceChoice:
+    """Of a run whose config leaves the device open; `accelerator`: what is there beside processors."""
 
-    Empty where a device was asked for, where there is no accelerator, and where nothing that trains is known.
-    """
-    accelerator = accelerator or ("cuda" if torch.cuda.is_available() else "")
-    if config.device != "auto" or not accelerator:
-        return {}
-    kept = run.read(run.environment, Environment).hardware if run.environment.exists() else {}
-    if kept.get(DEVICE) in ("cpu", accelerator):
-        return {name: kept[name] for name in (DEVICE, WHY) if name in kept}
-    took = measure_seconds(open_case(run, config), accelerator)
-    return decide(took, accelerator) if took else {}
+    run: RunDir
+    config: Config
+    accelerator: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "")
 
+    def settle(self) -> Mapping[str, str]:
+        """Where the run computes and why, as kept or as measured now.
 
-def keep_device(run: RunDir, config: Config, settled: Mapping[str, str]) -> Config:
-    """The config with that device, which environment.json names from now on."""
-    if not settled:
-        return config
-    made_with = run.read(run.environment, Environment)
-    if not settled.items() <= made_with.hardware.items():
-        run.write_json(run.environment, made_with.model_dump() | {"hardware": {**made_with.hardware, **settled}})
-    return config.model_copy(update={"device": settled[DEVICE]})
+        Empty where there is no accelerator, and where nothing that trains is known.
+        """
+        if not self.accelerator:
+            return {}
+        there = self.run.environment.exists()
+        kept = self.run.read(self.run.environment, Environment).hardware if there else {}
+        if kept.get(DEVICE) in ("cpu", self.accelerator):
+            return {name: kept[name] for name in (DEVICE, WHY) if name in kept}
+        took = self.measure()
+        return decide(took, self.accelerator) if took else {}
+
+    def keep(self, settled: Mapping[str, str]) -> Config:
+        """The config with that device, which environment.json names from now on."""
+        if not settled:
+            return self.config
+        made_with = self.run.read(self.run.environment, Environment)
+        if not settled.items() <= made_with.hardware.items():
+            said = made_with.model_dump() | {"hardware": {**made_with.hardware, **settled}}
+            self.run.write_json(self.run.environment, said)
+        return self.config.model_copy(update={"device": settled[DEVICE]})
+
+    def measure(self) -> dict[int, tuple[float, float]]:
+        """Examples of a batch -> seconds on the accelerator and on all processors, measured now.
+
+        Empty where the network, its training or examples are not known.
+        """
+        case = open_case(self.run, self.config)
+        make, training = case.network.make, case.training
+        if make is None or training is None or not len(case.data.train):
+            return {}
+        took = {}
+        for batch in sorted({FEW, max(FEW, min(MOST, training.batch_size))}):
+            settings = replace(training, batch_size=batch)
+            here, there = (trainer(make, settings, case.data, device) for device in ("cpu", self.accelerator))
+            assert here is not None and there is not None, "the network and its training are known"
+            examples = images(case.data, np.arange(batch * STEPS) % len(case.data.train))
+            _train(there, examples, CLIENTS)  # kernels are loaded and chosen in the first
+            took[batch] = (_train(there, examples, CLIENTS), _train(here, examples, 1) * CLIENTS / cores())
+        return took
 
 
 def decide(took: Mapping[int, tuple[float, float]], accelerator: str) -> dict[str, str]:
-    """Of examples of a batch -> seconds on the accelerator and on all processors."""
+    """Where it is faster, of what `measure` gives, and why."""
     is_faster = all(device <= processors for device, processors in took.values())
     said = (
         f"with batches of {batch} {device:.2g} s on {accelerator}, {processors:.2g} s on the processors"
@@ -64,26 +91,10 @@ def decide(took: Mapping[int, tuple[float, float]], accelerator: str) -> dict[st
     return {DEVICE: accelerator if is_faster else "cpu", WHY: why}
 
 
-def measure_seconds(case: Case, accelerator: str) -> dict[int, tuple[float, float]]:
-    """The same, as measured now; empty where the network, its training or examples are not known."""
-    make, training = case.network.make, case.training
-    if make is None or training is None or not len(case.data.train):
-        return {}
-    took = {}
-    for batch in sorted({FEW, max(FEW, min(MOST, training.batch_size))}):
-        settings = dataclasses.replace(training, batch_size=batch)
-        here, there = (trainer(make, settings, case.data, device) for device in ("cpu", accelerator))
-        assert here is not None and there is not None, "the network and its training are known"
-        _train(there, case, batch, CLIENTS)  # kernels are loaded and chosen in the first
-        took[batch] = (_train(there, case, batch, CLIENTS), _train(here, case, batch, 1) * CLIENTS / cores())
-    return took
-
-
-def _train(trains: ShadowTrainer, case: Case, batch: int, clients: int) -> float:
-    """Seconds in which so many clients take a few steps with such batches."""
-    rows = np.arange(batch * STEPS)
-    examples = images(case.data, rows % len(case.data.train))
+def _train(trains: ShadowTrainer, examples: Examples, clients: int) -> float:
+    """Seconds in which so many clients train on these examples."""
     with one_thread(), torch.random.fork_rng(devices=[]):
         began = time.perf_counter()
-        trains(examples, [rows] * clients, examples.x[:FEW], epochs=1, seed=0)  # its answers are read here
+        # its answers are read here
+        trains(examples, [np.arange(len(examples))] * clients, examples.x[:FEW], epochs=1, seed=0)
         return time.perf_counter() - began

@@ -63,11 +63,12 @@ def execute(
             chain.begin(run.path, config, what.name, settings)
             started = time.perf_counter()
             if what.name in COMPUTING and config.device == "auto":
-                from fedaudit.audit.phases.device import keep_device, settle_device
+                from fedaudit.audit.phases.device import DeviceChoice
 
-                settled = settle_device(run, config)  # which beginning anew would drop
+                choice = DeviceChoice(run, config)
+                settled = choice.settle()  # before what was kept is dropped
                 _begin(run.path, record, what.name, settings)
-                config = keep_device(run, config, settled)
+                config = choice.keep(settled)
             else:
                 _begin(run.path, record, what.name, settings)
             module = what.module or f"phases.{what.name}"

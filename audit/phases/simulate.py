@@ -12,9 +12,8 @@ from fedaudit.audit.robustness.dropout import find_holders
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
-from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.batched import Batched, takes_means_alone
 from fedaudit.fl.execution.site import Site
-from fedaudit.fl.method import takes_means_alone
 from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
 from fedaudit.fl.recording.recorder import Choice, Recorder
 from fedaudit.fl.runtime import torchrun

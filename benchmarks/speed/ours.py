@@ -11,10 +11,10 @@ from benchmarks.speed.workload import LOCAL, SEED, network
 from fedaudit import __version__
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Participation
-from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.batched import Batched, takes_means_alone
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
-from fedaudit.fl.method import RoundMethod, takes_means_alone
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.plugin import configure, load

@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from fedaudit.fl.aggregation.aggregator import mean
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.recorded_steps import CudaRecorder, Step
 from fedaudit.fl.execution.site import Site
 from fedaudit.fl.execution.stack import Stack, Trains
-from fedaudit.fl.method import finish, is_stackable
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import Method, RoundMethod, finish, is_stackable, overrides
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 from fedaudit.fl.training.local import Trained, count_epochs, crop_flip
@@ -70,6 +72,21 @@ class Batched(Workers):
             for start in range(0, len(jobs), max(1, self._width)):
                 clients = [self._site.client(job) for job in jobs[start : start + max(1, self._width)]]
                 yield from train_so(self._site, clients, self._width)
+
+
+def takes_means_alone(method: Method, federation: Federation) -> bool:
+    """Whether nothing reads a round's uploads but the mean of them: no code of the method's, no protection.
+
+    Only then may they stay where they were trained.
+    """
+    hooks = ("run", "round", "combine", "receive", "train", "finish")
+    return (
+        isinstance(method, RoundMethod)
+        and not overrides(method, hooks)
+        and not federation.wire.chain.protections
+        and federation.compromise.adversary is None
+        and type(federation.aggregator) is type(mean())
+    )
 
 
 def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> int:

@@ -12,9 +12,11 @@ import ctypes
 import multiprocessing
 import pickle
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
+from itertools import islice
 from mmap import mmap
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
@@ -28,6 +30,9 @@ from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, cores_of_rank, hide_unused, own_process
 from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, keep_from_copies, make_portable, serialize
+
+AHEAD = 8  # items that a worker may be ahead of what was asked for, in parts of what it gets at once
+MOST_ITEMS, ENOUGH, ROOM = 16, 0.05, 16 << 20  # of a part: items, seconds of work, and bytes of answers
 
 
 @contextmanager
@@ -152,6 +157,9 @@ class Pool(Workers):
         context: Any = choose_context()
         self._ends: list[SharedPipe] = []
         self._processes: list[multiprocessing.Process] = []
+        self._took: dict[
+            str, tuple[float, float]
+        ] = {}  # seconds, and bytes of the answer, of an item of each work
         for _ in range(count):
             memory = mmap(-1, SIZE) if is_forked else None
             ours, theirs = (SharedPipe(end, memory) for end in context.Pipe())
@@ -165,35 +173,36 @@ class Pool(Workers):
             self._processes.append(process)
 
     def everywhere(self, name: str, *args: Any) -> None:
-        data = serialize((name, args))
+        data = serialize((name, [args]))
         for end in self._ends:
             with _describing_ends():
                 end.send_serialized(data)
-        answers = [_receive_answer(end) for end in self._ends]  # all of them, before one is raised
+        answers = [_receive_answers(end)[0] for end in self._ends]  # all of them, before one is raised
         for answer in answers:
             _unwrap_answer(answer)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
-        # A worker gets its next item only after its last result was read: neither side can then
+        # A worker gets its next items only after its last results were read: neither side can then
         # wait on a full pipe for the other.
         source, idle = enumerate(items), list(self._ends)
-        working: dict[SharedPipe, int] = {}
+        left = len(items) if isinstance(items, Sized) else 0
+        working: dict[SharedPipe, tuple[list[int], float]] = {}
         done: dict[int, tuple[bool, Any]] = {}
-        position, selected, ahead = 0, 0, 8 * self.count
+        position, selected = 0, 0
         exhausted = False
         try:
             while True:
-                while idle and not exhausted and selected - position < ahead:
-                    try:
-                        number, item = next(source)
-                    except StopIteration:
-                        exhausted = True
+                part = self._choose_part(name, left - selected)
+                while idle and not exhausted and selected - position < AHEAD * part * self.count:
+                    some = list(islice(source, part))
+                    exhausted = len(some) < part
+                    if not some:
                         break
                     end = idle.pop()
                     with _describing_ends():
-                        end.send((name, (item,)))
-                    working[end] = number
-                    selected += 1
+                        end.send((name, [(item,) for _, item in some]))
+                    working[end] = [number for number, _ in some], time.perf_counter()
+                    selected += len(some)
                 while position in done:
                     yield _unwrap_answer(done.pop(position))  # or raise, as a single process would
                     position += 1
@@ -203,12 +212,25 @@ class Pool(Workers):
                     continue
                 for ready in wait(list(working)):  # type: ignore[arg-type]  # they have a fileno()
                     end = cast(SharedPipe, ready)
-                    number = working.pop(end)
-                    done[number] = _receive_answer(end)
+                    numbers, began = working.pop(end)
+                    answers = _receive_answers(end)  # to the first that failed
+                    done.update(zip(numbers, answers, strict=False))
+                    took = (time.perf_counter() - began, end.received)
+                    self._took[name] = took[0] / len(answers), took[1] / len(answers)
                     idle.append(end)
         finally:
             for end in working:  # stopped early, or work failed elsewhere: leave no answer behind
-                _receive_answer(end)
+                _receive_answers(end)
+
+    def _choose_part(self, name: str, left: int) -> int:
+        """Items that a worker gets at once, of so many that are left: some milliseconds of work.
+
+        A worker then waits less often, and its caches are left alone. One item, where it is not known how many
+        come or how long one takes; and fewer towards the end, so that no worker is the last for long.
+        """
+        seconds, size = self._took.get(name, (ENOUGH, 1))
+        fit = min(MOST_ITEMS, int(ENOUGH / max(seconds, 1e-6)), ROOM // max(1, int(size)))
+        return max(1, min(fit, left // (2 * self.count)))
 
     def close(self) -> None:
         for end in self._ends:
@@ -230,13 +252,12 @@ def _describing_ends() -> Iterator[None]:
         raise _describe_end() from error
 
 
-def _receive_answer(end: SharedPipe) -> tuple[bool, Any]:
-    """(True, result), or (False, what the work or the process died of)."""
+def _receive_answers(end: SharedPipe) -> list[tuple[bool, Any]]:
+    """Of each item (True, result), or of the last one (False, what the work or the process died of)."""
     try:
-        answer: tuple[bool, Any] = end.receive()
+        return end.receive_each()
     except (EOFError, OSError):  # OSError where it ended in the middle of its answer
-        return False, _describe_end()
-    return answer
+        return [(False, _describe_end())]
 
 
 def _unwrap_answer(answer: tuple[bool, Any]) -> Any:
@@ -270,17 +291,23 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
         unmade = error
     while True:
         try:
-            name, args = end.receive()
+            name, jobs = end.receive()
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
-            if unmade is not None:
-                raise unmade
-            end.send((True, getattr(site, name)(*args)))
-        except (KeyboardInterrupt, BrokenPipeError):
+            for args in jobs:
+                try:
+                    if unmade is not None:
+                        raise unmade
+                    end.write((True, getattr(site, name)(*args)))
+                except KeyboardInterrupt:
+                    return
+                except BaseException as error:  # noqa: BLE001
+                    end.write((False, make_portable(error)))
+                    break
+            end.flush()
+        except BrokenPipeError:
             return
-        except BaseException as error:  # noqa: BLE001
-            end.send((False, make_portable(error)))
 
 
 def tune_allocator() -> None:

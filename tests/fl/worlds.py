@@ -22,12 +22,12 @@ from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation
 from fedaudit.fl.devices.counted import Counted
-from fedaudit.fl.execution.batched import WIDTH, Batched
+from fedaudit.fl.execution.batched import WIDTH, Batched, takes_means_alone
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod, takes_means_alone
+from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.recording.checkpoint import Checkpoints
 from fedaudit.fl.recording.recorder import Recorder, read

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.device import DEVICE, decide, keep_device, measure_seconds, settle_device
+from fedaudit.audit.phases.device import DEVICE, DeviceChoice, decide
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -42,18 +41,26 @@ def test_the_reason_states_what_was_measured() -> None:
 def test_a_run_goes_on_where_it_began(tmp_path: Path, kept: str) -> None:
     run, config = RunDir(tmp_path), tiny()
     run.write_json(run.environment, MADE_WITH)
-    assert keep_device(run, config, {DEVICE: kept, "measured before": "so"}).device == kept
+    assert DeviceChoice(run, config).keep({DEVICE: kept, "measured before": "so"}).device == kept
     hardware = run.read_json(run.environment)["hardware"]
     assert hardware == {"cores": "2", DEVICE: kept, "measured before": "so"}
-    assert settle_device(run, config, "cuda") == {DEVICE: kept, "measured before": "so"}
+    assert DeviceChoice(run, config, "cuda").settle() == {DEVICE: kept, "measured before": "so"}
 
 
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_nothing_is_measured_where_nothing_is_to_be_chosen(tmp_path: Path, device: Any) -> None:
-    """Where a device was asked for, and without an accelerator."""
-    run, config = RunDir(tmp_path), tiny(device=device)
-    assert settle_device(run, config, "cuda" if device == "cpu" else "") == {}
-    assert keep_device(run, config, {}) is config
+def test_nothing_is_measured_without_an_accelerator(tmp_path: Path) -> None:
+    choice = DeviceChoice(RunDir(tmp_path), tiny(), "")
+    assert choice.settle() == {} and choice.keep({}) is choice.config
+
+
+@pytest.mark.parametrize(("device", "said"), [("cpu", set()), ("auto", {DEVICE, "measured before"})])
+def test_a_device_that_was_asked_for_is_not_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Any, said: set[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(DeviceChoice, "measure", lambda _: {2: (2.0, 1.0)})
+    run = RunDir.create(tmp_path / "run")
+    execute(run, tiny(device=device), ["simulate"], lambda *_: None, skip_finished=True)
+    assert {DEVICE, "measured before"} & run.read_json(run.environment)["hardware"].keys() == said
 
 
 def test_a_simulation_that_begins_once_more_stays_where_it_was(
@@ -73,6 +80,6 @@ def test_a_simulation_that_begins_once_more_stays_where_it_was(
 def test_both_devices_are_timed_with_small_batches_and_the_runs(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     with accelerator():
-        took = measure_seconds(open_case(run, tiny()), THERE)
+        took = DeviceChoice(run, tiny(), THERE).measure()
     assert [*took] == [2, 20]
     assert all(seconds > 0 for pair in took.values() for seconds in pair)

@@ -8,7 +8,7 @@ import pytest
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import mean
 from fedaudit.fl.aggregators.median import Median
-from fedaudit.fl.method import takes_means_alone
+from fedaudit.fl.execution.batched import takes_means_alone
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.compromise import Compromise

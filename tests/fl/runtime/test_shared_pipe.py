@@ -70,6 +70,22 @@ def test_a_value_that_cannot_be_written_sends_nothing() -> None:
     assert there.receive() == "after"
 
 
+@pytest.mark.parametrize("room", [0, ROOM])
+def test_values_of_one_message_come_apart_again_and_one_that_cannot_be_written_is_left_out(room: int) -> None:
+    """Also where the memory has no room for all of them."""
+    here, there, _ = make_line(room)
+    for numbers in (3, 100, 5000, 7):
+        here.write(state(numbers))
+        with pytest.raises(Exception, match="pickle"):
+            here.write([torch.zeros(3), lambda: None])
+    here.flush()
+    found = there.receive_each()
+    assert len(found) == 4
+    assert all(equal(of, state(n)) for of, n in zip(found, (3, 100, 5000, 7), strict=True))
+    there.send("answer")
+    assert here.receive() == "answer"
+
+
 def test_a_closed_line_ends() -> None:
     here, there, _ = make_line(ROOM)
     here.close()
