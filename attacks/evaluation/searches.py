@@ -10,8 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fedaudit.fl.runtime.shared_weights import find_shared_names
+
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 Measure = Callable[..., Any]
 
@@ -114,3 +116,41 @@ class Searching(ABC, Generic[S, F]):
 
 def _bind(measure: Measure, given: "Sequence[Tensor]") -> Measure:
     return lambda *variables: measure(*variables, *given)
+
+
+def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor]") -> "list[Tensor]":
+    """The tensors of `some` in the rows `of` [k] that are true, else those of `others`; of [] all or none."""
+    import torch
+
+    each = zip(some, others, strict=True)
+    return [torch.where(of.view(*of.shape, *[1] * (a.dim() - of.dim())), a, b) for a, b in each]
+
+
+def open_weights(module: "nn.Module", names: Sequence[str]) -> "Callable[..., Tensor]":
+    """A function of an input and of weights with these names, in order, that runs the module with them."""
+    from torch.func import functional_call
+
+    shared = find_shared_names(module)
+
+    def run(x: "Tensor", *weights: "Tensor") -> "Tensor":
+        given = shared.spread(dict(zip(names, weights, strict=True)))
+        found: Tensor = functional_call(module, given, (x,), tie_weights=False)
+        return found
+
+    return run
+
+
+def take_features(model: Any) -> "nn.Module":
+    """A module that makes of images what the model makes of them before its last layer."""
+    from torch import nn
+
+    class Features(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            found: Tensor = model.features(x)
+            return found
+
+    return Features()

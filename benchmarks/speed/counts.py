@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.speed.ours import federate
 from benchmarks.speed.workload import SEED, invent, network
 from fedaudit.attacks.attack import Attack, Examples, Knowledge
+from fedaudit.attacks.batches.unsplit import Unsplit
 from fedaudit.attacks.evaluation.gradients import Update
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
@@ -78,6 +80,12 @@ class _Published:
     def module(self) -> torch.nn.Module:
         return self._net.to(DEVICE)
 
+    def make_features(self) -> NDArray[np.float32]:
+        """[4, D] of four images."""
+        with torch.no_grad():
+            found: torch.Tensor = self.module().features(torch.rand(4, 1, 28, 28).to(DEVICE))  # type: ignore[operator]
+        return found.cpu().numpy()
+
 
 def count_inversion(attack: UpdateInversion, targets: int = 1) -> Counter[str]:
     """Of so many updates, each of one image."""
@@ -102,8 +110,7 @@ def count_inversion(attack: UpdateInversion, targets: int = 1) -> Counter[str]:
 def count_prototypes(attack: PrototypeInversion, clients: int) -> Counter[str]:
     """Of so many clients with four prototypes each."""
     published, rng = _Published(), np.random.default_rng(0)
-    with torch.no_grad():
-        features = published.module().features(torch.rand(4, 1, 28, 28).to(DEVICE)).cpu().numpy()  # type: ignore[operator]
+    features = published.make_features()
     task = InversionTask(extractor=published, features=features, labels=np.arange(4))  # type: ignore[arg-type]
     return _count(lambda: attack.invert([task] * clients, task.extractor, published.known, rng))
 
@@ -125,6 +132,27 @@ def count_models(attack: Attack, models: int) -> Counter[str]:
     made = replace(sent, kind=Kind.LOCAL_MODEL, channel=Channel.UPLINK, payload=moved, origin="replayed")
     view += [replace(made, id=f"made/{k}", sender=Party.client(k)) for k in range(models - 1)]
     return _count(lambda: attack.run(view, published.known, rng))
+
+
+def count_activations(attack: Attack, clients: int) -> Counter[str]:
+    """Of so many clients who sent features of four images each."""
+    published, rng = _Published(), np.random.default_rng(0)
+    sent = Artifact(
+        id="sent",
+        kind=Kind.FEATURES,
+        channel=Channel.UPLINK,
+        round=0,
+        sender=Party.client(0),
+        seen_by=("server",),
+        payload={"features": published.make_features(), "labels": np.arange(4)},
+    )
+    view = [replace(sent, id=f"sent/{k}", sender=Party.client(k)) for k in range(clients)]
+    return _count(lambda: attack.run(view, published.known, rng))
+
+
+def unsplit(rounds: int) -> Unsplit:
+    """Of one step of images and one of the clone a turn."""
+    return Unsplit(Unsplit.Config(rounds=rounds, image_steps=1, clone_steps=1))
 
 
 def invert(iterations: int, restarts: int) -> InvertingGradients:
@@ -164,6 +192,9 @@ ROWS: Mapping[str, Callable[[], Counter[str]]] = {
     "grnn of four clients": lambda: count_more(lambda n: count_prototypes(GRNN(GRNN.Config(steps=n)), 4), 2),
     "model_inversion of four models": lambda: count_more(
         lambda n: count_models(ModelInversion(ModelInversion.Config(iterations=n)), 4), 2
+    ),
+    "unsplit of four clients, two steps of images and one of the clone": lambda: count_more(
+        lambda n: count_activations(unsplit(n), 4), 2
     ),
 }
 

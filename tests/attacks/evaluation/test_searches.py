@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching, choose_rows
 from fedaudit.attacks.evaluation.stacked_lbfgs import MOVES, StackedLBFGS
-from fedaudit.attacks.updates.idlg import IDLG, choose_rows, descend
+from fedaudit.attacks.updates.idlg import IDLG, descend
 
 # One row each: where L-BFGS needs many moves, where it starts at a least value, and where it leaves all numbers
 STARTS = [[-1.2, 1.0], [1.0, 1.0], [1e80, -1e80], [0.5, 2.0], [0.0, 0.0]]
