@@ -95,9 +95,13 @@ class Searching(ABC, Generic[S, F]):
         import torch
         from torch.func import vmap
 
+        def stack(each: "Iterable[Sequence[Tensor]]") -> "list[Tensor]":
+            """Not in the layout of convolutions, in which vmap cannot normalise by groups."""
+            return [torch.stack(of).contiguous() for of in zip(*each, strict=True)]
+
         copy = self.imitate(alike[0], True)
-        variables = [torch.stack(of).to(device) for of in zip(*(s.start for s in alike), strict=True)]
-        given = [torch.stack(of) for of in zip(*(self.read(s, copy) for s in alike), strict=True)]
+        variables = [v.to(device) for v in stack(s.start for s in alike)]
+        given = stack(self.read(s, copy) for s in alike)
         each = [vmap(measure) for measure in self.list_measures(alike[0], copy)]
         found = [v.cpu() for v in self.descend(variables, [_bind(m, given) for m in each], True)]
         return [self.finish(s, [v[i] for v in found]) for i, s in enumerate(alike)]
