@@ -2,7 +2,7 @@
 
 Dosovitskiy, Brox. Inverting Visual Representations with Convolutional Networks. CVPR 2016. arXiv:1506.02753,
 eq. 2: minimise ||g(f_a(x')) - x'||^2 over auxiliary images x', then g(z). Where the weights of the first layers
-differ from batch to batch, a decoder of the first is fine-tuned for each. Changed as in
+differ from batch to batch, a decoder of the first is fine-tuned for each, with draws of its own. Changed as in
 attacks/prototypes/upcnn.py.
 """
 
@@ -20,7 +20,7 @@ from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
 from fedaudit.attacks.evaluation.batch_readings import Batch
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, hold_out, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, Fit, Lesson, build, divide, fit, hold_out, tensor
 from fedaudit.attacks.evaluation.prototype_inversion import Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
@@ -29,6 +29,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class ActivationDecoder(ActivationInversion):
+    on_accelerator = "decoders side by side"
     card = replace(
         ActivationRidge.card,
         title="Decoder of activations",
@@ -57,7 +58,6 @@ class ActivationDecoder(ActivationInversion):
         self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
     ) -> list[list[Floats]]:
         import torch
-        from torch import nn
         from torch.nn.functional import mse_loss
 
         assert knowledge.auxiliary is not None
@@ -65,23 +65,34 @@ class ActivationDecoder(ActivationInversion):
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 10, lr=c.lr / 2)
-        images, found = tensor(aux, device), list[list[Floats]]()
-        rows = hold_out(len(aux), generator, device)
-        common: nn.Module | None = None
-        for group in groups:
+        lesson = Lesson(
+            targets=tensor(aux, device),
+            rows=hold_out(len(aux), generator),
+            loss=lambda decoder, x, images: mse_loss(decoder(x), images),
+        )
+
+        def read(group: Sequence[Batch]) -> tuple[Standard, torch.Tensor]:
             sent = np.concatenate([b.activations for b in group])
             z = imitate_noise(run_first_layers(group[0].weights, aux, knowledge), sent, knowledge, rng)
             scale = Standard(z)
-            x = tensor(scale(z), device)
-            first = common is None
-            fresh = build(z.shape[1], knowledge.shape, c.width, generator) if common is None else common
-            own = copy.deepcopy(fresh).to(device)
+            return scale, tensor(scale(z), "cpu")
 
-            def loss(some: Any, own: Any = own, x: Any = x) -> Any:
-                return mse_loss(own(x[some]), images[some])
-
-            fit(own, loss, rows, whole if first else tuning, generator)
-            common = own if first else common
+        def decode(group: Sequence[Batch], decoder: Any, scale: Standard) -> list[Floats]:
             with torch.no_grad():
-                found.append([own(tensor(scale(b.activations), device)).cpu().numpy() for b in group])
+                return [decoder(tensor(scale(b.activations), device)).cpu().numpy() for b in group]
+
+        scale, x = read(groups[0])
+        fresh = build(x.shape[1], knowledge.shape, c.width, generator).to(device)
+        [common] = fit([Fit(networks=fresh, inputs=x, generator=generator)], lesson, whole)
+        found = [decode(groups[0], common, scale)]
+        seeds = torch.randint(2**62, (len(groups) - 1,), generator=generator).tolist()
+        for part in divide([*zip(groups[1:], seeds, strict=True)], device):
+            scales, fits = list[Standard](), list[Fit]()
+            for group, seed in part:
+                scale, x = read(group)
+                scales.append(scale)
+                by = torch.Generator().manual_seed(seed)
+                fits.append(Fit(networks=copy.deepcopy(common), inputs=x, generator=by))
+            tuned = fit(fits, lesson, tuning)
+            found += [decode(g, own, s) for (g, _), own, s in zip(part, tuned, scales, strict=True)]
         return found

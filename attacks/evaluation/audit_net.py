@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, hold_out, initialise, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, Fit, Lesson, fit, hold_out, initialise, tensor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,13 +43,12 @@ class AuditNet:
         classes = int(max(aux.y.max(), non_members.y.max(initial=0))) + 1
         self._body, self._head = _layers(aux.x.shape[1:], classes, generator)
         whole = torch.nn.Sequential(self._body, self._head)
-        fit(
-            whole,
-            lambda rows: torch.nn.functional.cross_entropy(whole(images[rows]), labels[rows]),
-            hold_out(len(labels), generator),
-            TRAINING,
-            generator,
+        lesson = Lesson(
+            targets=labels,
+            rows=hold_out(len(labels), generator),
+            loss=lambda net, x, y: torch.nn.functional.cross_entropy(net(x), y),
         )
+        fit([Fit(networks=whole, inputs=images, generator=generator)], lesson, TRAINING)
         self._spread = self._raw(aux.x[chosen]).std(axis=0) + 1e-3
         sample = rng.permutation(len(non_members))[:MOST]
         right = self.classes(non_members.x[sample]) == non_members.y[sample]

@@ -6,18 +6,22 @@ every LOOK steps. The rate stays until that has fallen by less than GAIN in PATI
 FALL of the steps taken so far. The settings of an attack say how many epochs all that may take at most, and the
 rate falls early enough to end with them. The weights of the look with the least loss are kept.
 
+On an accelerator networks that are alike are fitted side by side, with the same draws as one after another, in
+which a processor fits them. One that stopped waits for the others with its weights.
+
 Nothing here draws from a global generator.
 """
 
-import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.searches import run_alike
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.streams import seed_networks
 
@@ -26,8 +30,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Floats = NDArray[np.floating[Any]]
+T = TypeVar("T")
 
 HELD_OUT = 1000
+AT_ONCE = 500  # of those held out
 LOOK, PATIENCE, GAIN = 50, 2, 0.03
 WARM, FALL = 50, 0.25  # steps in which the rate rises, and share of the steps so far in which it falls
 
@@ -49,12 +55,39 @@ class Rows(NamedTuple):
     held_out: "Tensor"
 
 
-def hold_out(examples: int, generator: "torch.Generator", device: "torch.device | str" = "cpu") -> Rows:
-    """Holds out a tenth of so many, by chance; a network that is fitted in stages needs the same in all."""
+def hold_out(examples: int, generator: "torch.Generator") -> Rows:
+    """Holds out a tenth of so many, by chance; a network that is fitted in stages needs the same in all.
+
+    Drawn, and kept, on the processor.
+    """
     import torch
 
-    order, few = torch.randperm(examples, generator=generator).to(device), min(HELD_OUT, examples // 10)
+    order, few = torch.randperm(examples, generator=generator), min(HELD_OUT, examples // 10)
     return Rows(order[few:], order[:few])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What networks learn: targets [N, ...] from inputs [N, ...], which each has of its own."""
+
+    targets: "Tensor"  # on the device
+    rows: Rows
+    loss: "Callable[..., Tensor]"  # mean [] of networks, their inputs and targets of b rows, and noise
+    noise: Sequence[int] = ()  # columns of standard normal numbers [b, columns] that the loss takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Networks that learn; they have weights and no other state."""
+
+    networks: "nn.Module"  # on the device
+    inputs: "Tensor"  # on the processor
+    generator: "torch.Generator"  # of batches and noise; where several are fitted together, a copy of it draws
+
+    @property
+    def kind(self) -> Hashable:
+        """Those alike in this are fitted side by side."""
+        return self.inputs.shape, *(p.shape for p in self.networks.parameters())
 
 
 def build(inputs: int, shape: tuple[int, ...], width: int, generator: "torch.Generator") -> "nn.Module":
@@ -93,45 +126,181 @@ def initialise(make: "Callable[[], nn.Module]", generator: "torch.Generator") ->
         return make()
 
 
-def fit(
-    module: "nn.Module",
-    loss: "Callable[[Tensor], Tensor]",
-    rows: Rows,
-    training: DecoderTraining,
-    generator: "torch.Generator",
-) -> None:
-    """Trains in place with Adam, until the rule above stops it; `loss` maps row numbers to their mean loss."""
+def divide(items: Sequence[T], device: str) -> list[Sequence[T]]:
+    """Parts that are made one after another: on a processor of one item each, on an accelerator all at once."""
+    import torch
+
+    return [[item] for item in items] if torch.device(device).type == "cpu" else [items]
+
+
+def fit(fits: Iterable[Fit], lesson: Lesson, training: DecoderTraining) -> "list[nn.Module]":
+    """The networks, trained in place with Adam, each until the rule above stops it."""
+    together, each = (partial(do, lesson=lesson, training=training) for do in (_fit_together, _fit_each))
+    return run_alike(fits, lesson.targets.device, lambda f: f.kind, together, each)
+
+
+def _fit_each(fits: Iterable[Fit], lesson: Lesson, training: DecoderTraining) -> "list[nn.Module]":
+    return [_fit_alone(f, lesson, training) for f in fits]
+
+
+def _fit_alone(f: Fit, lesson: Lesson, training: DecoderTraining) -> "nn.Module":
     import torch
 
     from fedaudit.fl.training.layout import channels_last
 
-    channels_last(module)
-    per_epoch = -(-len(rows.fitted) // training.batch)
-    most = max(training.epochs * per_epoch, training.least_steps)
-    schedule = FallingRate(most)
-    optimizer = eager(torch.optim.Adam)(module.parameters(), lr=training.lr, fused=True)
-    best, kept = np.inf, copy.deepcopy(module.state_dict())
-    batches: Iterator[Tensor] = iter(())
+    x, y = f.inputs.to(lesson.targets.device), lesson.targets
+    weights = [*channels_last(f.networks).parameters()]
+    adam = eager(torch.optim.Adam)(weights, lr=training.lr, fused=True)
+
+    def measure(rows: "Tensor", *noise: "Tensor") -> "Tensor":
+        return lesson.loss(f.networks, x[rows[0]], y[rows[0]], *(z[0] for z in noise)).reshape(1)
+
+    def move(scales: Sequence[float]) -> None:
+        adam.param_groups[0]["lr"] = training.lr * scales[0]
+        adam.step()
+        adam.zero_grad()
+
+    views = [w.detach()[None] for w in weights]
+    for w, best in zip(views, _descend([f.generator], views, measure, move, lesson, training), strict=True):
+        w.copy_(best)
+    return f.networks
+
+
+def _fit_together(fits: Sequence[Fit], lesson: Lesson, training: DecoderTraining) -> "list[nn.Module]":
+    import torch
+    from torch import nn
+    from torch.func import functional_call, vmap
+
+    if len(fits) < 2:
+        return _fit_each(fits, lesson, training)
+    first, y = fits[0].networks, lesson.targets
+
+    class Asked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.networks = first
+
+        def forward(self, *given: "Tensor") -> "Tensor":
+            return lesson.loss(first, *given)
+
+    asked, names = Asked(), [f"networks.{name}" for name, _ in first.named_parameters()]
+
+    def run(weights: "Sequence[Tensor]", x: "Tensor", rows: "Tensor", *noise: "Tensor") -> "Tensor":
+        given = dict(zip(names, weights, strict=True))
+        found: Tensor = functional_call(asked, given, (x[rows], y[rows], *noise), tie_weights=False)
+        return found
+
+    weights = [torch.stack(of).detach() for of in zip(*(f.networks.parameters() for f in fits), strict=True)]
+    adam, stacked = StackedAdam([w.requires_grad_() for w in weights], training.lr), vmap(run)
+    x = torch.stack([f.inputs for f in fits]).to(y.device)
+
+    def measure(rows: "Tensor", *noise: "Tensor") -> "Tensor":
+        found: Tensor = stacked(weights, x, rows, *noise)
+        return found
+
+    generators = [f.generator.clone_state() for f in fits]  # whoever has to begin again draws the same
+    best = _descend(generators, [w.detach() for w in weights], measure, adam.move, lesson, training)
+    for f, *found in zip(fits, *best, strict=True):
+        for p, w in zip(f.networks.parameters(), found, strict=True):
+            p.detach().copy_(w)
+    return [f.networks for f in fits]
+
+
+def _descend(
+    generators: "Sequence[torch.Generator]",
+    weights: "Sequence[Tensor]",
+    measure: "Callable[..., Tensor]",
+    move: Callable[[Sequence[float]], None],
+    lesson: Lesson,
+    training: DecoderTraining,
+) -> "list[Tensor]":
+    """The weights of each network's look with the least loss.
+
+    Everything has a row for each network.
+
+    Args:
+        generators: Of batches and noise.
+        weights: That move.
+        measure: Row numbers and noise to losses [networks].
+        move: Takes a step down their sum, at these parts of the full rate.
+        lesson: What is learnt.
+        training: How long at most, and how fast.
+    """
+    import torch
+
+    rows, device, everyone = lesson.rows, lesson.targets.device, range(len(generators))
+
+    def gather(each: "Iterable[Tensor]") -> "Tensor":
+        return torch.stack([*each]).to(device, non_blocking=True)
+
+    def draw(examples: int, whose: Collection[int]) -> "list[Tensor]":
+        """Noise of these networks, none of the others, whose losses are not read."""
+
+        def draw_one(i: int, columns: int) -> "Tensor":
+            shape = (examples, columns)
+            return torch.randn(shape, generator=generators[i]) if i in whose else torch.zeros(shape)
+
+        return [gather(draw_one(i, columns) for i in everyone) for columns in lesson.noise]
+
+    most = max(training.epochs * -(-len(rows.fitted) // training.batch), training.least_steps)
+    schedules = [FallingRate(most) for _ in everyone]
+    held_out = torch.split(gather(rows.held_out for _ in everyone), AT_ONCE, 1)
+    least, kept, batches = [np.inf for _ in everyone], [w.clone() for w in weights], list[torch.Tensor]()
     for step in range(1, most + 1):
-        if (batch := next(batches, None)) is None:
-            shuffled = rows.fitted[torch.randperm(len(rows.fitted), generator=generator)]
-            batches = iter(torch.split(shuffled, training.batch))
-            batch = next(batches)
-        for group in optimizer.param_groups:
-            group["lr"] = training.lr * schedule.scale_rate(step)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss(batch))
-        optimizer.step()
-        if step % LOOK and step < schedule.last:
+        if not batches:
+            orders = (torch.randperm(len(rows.fitted), generator=g) for g in generators)
+            shuffled = gather(rows.fitted[order] for order in orders)
+            batches = [*torch.split(shuffled, training.batch, 1)][::-1]
+        batch = batches.pop()
+        torch.autograd.backward(measure(batch, *draw(batch.shape[1], everyone)).sum())
+        move([s.scale_rate(step) for s in schedules])
+        looking = [i for i, s in enumerate(schedules) if step <= s.last and (step == s.last or not step % LOOK)]
+        if not looking:
             continue
         with torch.no_grad():
-            error = sum(float(loss(r)) * len(r) for r in torch.split(rows.held_out, 500))
-        if error <= best:
-            best, kept = error, copy.deepcopy(module.state_dict())
-        schedule.look(step, error)
-        if step >= schedule.last:
+            errors = [measure(r, *draw(r.shape[1], looking)).double() * r.shape[1] for r in held_out]
+            every = torch.stack(errors).sum(0).cpu().tolist()
+        better = [i in looking and every[i] <= least[i] for i in everyone]
+        if any(better):
+            least = [e if b else before for e, b, before in zip(every, better, least, strict=True)]
+            gained = gather([torch.tensor(better)])[0]
+            kept = [torch.where(_widen(gained, w), w, k) for w, k in zip(weights, kept, strict=True)]
+        for i in looking:
+            schedules[i].look(step, every[i])
+        if all(step >= s.last for s in schedules):
             break
-    module.load_state_dict(kept)
+    return kept
+
+
+class StackedAdam:
+    """torch's Adam on weights with a row for each network, at a rate of each row's own.
+
+    A move of Adam is proportional to the rate, on which nothing that it remembers depends.
+    """
+
+    def __init__(self, weights: "Sequence[Tensor]", lr: float) -> None:
+        import torch
+
+        self._weights, self._moves = weights, [torch.zeros_like(w) for w in weights]
+        self._adam = eager(torch.optim.Adam)(self._moves, lr=lr, fused=True)
+
+    def move(self, scales: Sequence[float]) -> None:
+        """A step down the gradients, which are used up, at these parts of the rate."""
+        import torch
+
+        for w, moved in zip(self._weights, self._moves, strict=True):
+            moved.grad, w.grad = w.grad, None
+        torch._foreach_zero_(self._moves)
+        self._adam.step()
+        parts = torch.tensor(scales).to(self._moves[0].device, non_blocking=True)
+        with torch.no_grad():
+            for w, moved in zip(self._weights, self._moves, strict=True):
+                w.addcmul_(moved, _widen(parts, w))
+
+
+def _widen(values: "Tensor", weights: "Tensor") -> "Tensor":
+    """A value [networks] of each row of weights [networks, ...]."""
+    return values.view(-1, *[1] * (weights.dim() - 1))
 
 
 class FallingRate:
@@ -143,9 +312,9 @@ class FallingRate:
         self._losses: list[float] = []
 
     def scale_rate(self, step: int) -> float:
-        """Times the full rate, of a step that is counted from 1."""
+        """Times the full rate, of a step that is counted from 1; 0 after the last."""
         falling = (self.last + 1 - step) / max(1, self.last + 1 - self._fall)
-        return min(1.0, step / WARM, falling)
+        return max(0.0, min(1.0, step / WARM, falling))
 
     def look(self, step: int, loss: float) -> None:
         """After so many steps held-out examples had this loss: where it no longer falls, the rate does."""

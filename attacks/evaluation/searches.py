@@ -8,11 +8,13 @@ in a batch there and last bits lead some searches elsewhere. So does an accelera
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedaudit.fl.runtime.shared_weights import find_shared_names
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
 Measure = Callable[..., Any]
@@ -32,6 +34,7 @@ class Search:
 
 S = TypeVar("S", bound=Search)
 F = TypeVar("F")
+T = TypeVar("T")
 
 
 class Searching(ABC, Generic[S, F]):
@@ -66,30 +69,8 @@ class Searching(ABC, Generic[S, F]):
 
     def search(self, searches: Iterable[S], device: str) -> list[F]:
         """What each came to. On a processor a search is asked for when the one before it is done."""
-        import torch
-
-        if torch.device(device).type == "cpu":
-            return self._search_each(searches, device)
-        listed, alike = [*searches], dict[Hashable, list[int]]()
-        for i, search in enumerate(listed):
-            alike.setdefault(search.kind, []).append(i)
-        found = dict[int, F]()
-        for places in alike.values():
-            found.update(zip(places, self._search_alike([listed[i] for i in places], device), strict=True))
-        return [found[i] for i in range(len(listed))]
-
-    def _search_alike(self, alike: Sequence[S], device: str) -> list[F]:
-        import torch
-
-        try:
-            return self._search_together(alike, device)
-        except torch.OutOfMemoryError:
-            half = len(alike) // 2
-        except RuntimeError:
-            half = 0
-        if half:  # outside of what was caught, which holds on to memory
-            return [f for some in (alike[:half], alike[half:]) for f in self._search_alike(some, device)]
-        return self._search_each(alike, device)
+        together, each = (partial(do, device=device) for do in (self._search_together, self._search_each))
+        return run_alike(searches, device, lambda search: search.kind, together, each)
 
     def _search_together(self, alike: Sequence[S], device: str) -> list[F]:
         import torch
@@ -120,6 +101,47 @@ class Searching(ABC, Generic[S, F]):
 
 def _bind(measure: Measure, given: "Sequence[Tensor]") -> Measure:
     return lambda *variables: measure(*variables, *given)
+
+
+def run_alike(
+    pieces: Iterable[T],
+    device: "str | torch.device",
+    kind: Callable[[T], Hashable],
+    together: Callable[[Sequence[T]], list[F]],
+    each: Callable[[Iterable[T]], list[F]],
+) -> list[F]:
+    """What each piece came to. On a processor `each` asks for a piece when the one before it is done.
+
+    On an accelerator those alike in `kind` are made together, as far as its memory and torch allow.
+    """
+    import torch
+
+    if torch.device(device).type == "cpu":
+        return each(pieces)
+    listed, alike = [*pieces], dict[Hashable, list[int]]()
+    for i, piece in enumerate(listed):
+        alike.setdefault(kind(piece), []).append(i)
+    found = dict[int, F]()
+    for places in alike.values():
+        made = _run_together([listed[i] for i in places], together, each)
+        found.update(zip(places, made, strict=True))
+    return [found[i] for i in range(len(listed))]
+
+
+def _run_together(
+    alike: Sequence[T], together: Callable[[Sequence[T]], list[F]], each: Callable[[Iterable[T]], list[F]]
+) -> list[F]:
+    import torch
+
+    try:
+        return together(alike)
+    except torch.OutOfMemoryError:
+        half = len(alike) // 2
+    except RuntimeError:
+        half = 0
+    if half:  # outside of what was caught, which holds on to memory
+        return [f for some in (alike[:half], alike[half:]) for f in _run_together(some, together, each)]
+    return each(alike)
 
 
 def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor]") -> "list[Tensor]":

@@ -1,11 +1,12 @@
 """What inversions share that train a decoder: on the global model's features, then a copy on each client's.
 
-A subclass writes what is trained (`built`), its loss (`loss`) and what it makes of features (`made`).
+A subclass writes what is trained (`build_networks`), its loss (`loss`) and what it makes of features
+(`make_images`).
 """
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, hold_out, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, Fit, Lesson, divide, fit, hold_out, tensor
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion, Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
@@ -28,7 +29,9 @@ Floats = NDArray[np.floating[Any]]
 
 
 class DecoderInversion(PrototypeInversion):
-    """Base class. A subclass sets `card` and writes `built`, `loss` and `made`."""
+    """Base class. A subclass sets `card` and writes `build_networks`, `loss` and `make_images`."""
+
+    on_accelerator = "decoders side by side"
 
     @settings
     class Config(PrototypeInversion.Config):
@@ -60,10 +63,12 @@ class DecoderInversion(PrototypeInversion):
         """The networks that are trained, for that many features."""
 
     @abstractmethod
-    def loss(
-        self, networks: Any, features: "Tensor", images: "Tensor", generator: "torch.Generator"
-    ) -> "Callable[[Tensor], Tensor]":
-        """Rows of standardised features [n, D] and images [n, C, H, W] to their loss."""
+    def loss(self, networks: Any, features: "Tensor", images: "Tensor", *noise: "Tensor") -> "Tensor":
+        """Their mean loss [], of standardised features [b, D] and images [b, C, H, W]."""
+
+    def list_noise(self) -> list[int]:
+        """Columns of the standard normal numbers [b, columns] that the loss takes."""
+        return []
 
     @abstractmethod
     def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
@@ -78,23 +83,33 @@ class DecoderInversion(PrototypeInversion):
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
-        rows = hold_out(len(aux), generator, device)
-
-        def train(networks: "nn.Module", features: Floats, how: DecoderTraining, by: torch.Generator) -> None:
-            fit(networks, self.loss(networks, tensor(features, device), tensor(aux, device), by), rows, how, by)
-
+        lesson = Lesson(
+            targets=tensor(aux, device),
+            rows=hold_out(len(aux), generator),
+            loss=self.loss,
+            noise=self.list_noise(),
+        )
         start = first.features(aux)
         common = self.build_networks(start.shape[1], knowledge.shape, generator).to(device)
-        train(common, Standard(start)(start), whole, generator)
+        inputs = tensor(Standard(start)(start), "cpu")
+        fit([Fit(networks=common, inputs=inputs, generator=generator)], lesson, whole)
         seeds = torch.randint(2**62, (len(tasks),), generator=generator).tolist()
 
-        def redraw(number: int) -> Floats:
-            task, own = tasks[number], copy.deepcopy(common)
-            features = task.extractor.features(aux)
-            scale = Standard(features)
-            if not np.array_equal(features, start):
-                train(own, scale(features), tuning, torch.Generator().manual_seed(seeds[number]))
-            found = self.make_images(own, task, scale, tensor(scale(task.features), device))
-            return np.asarray(found.detach().cpu().numpy())
+        def redraw(some: Sequence[int]) -> list[Floats]:
+            fits, made = list[Fit](), list[Floats]()
+            own = [copy.deepcopy(common) for _ in some]
+            features = [tasks[i].extractor.features(aux) for i in some]
+            scales = [Standard(f) for f in features]
+            for i, networks, f, scale in zip(some, own, features, scales, strict=True):
+                if not np.array_equal(f, start):
+                    by = torch.Generator().manual_seed(seeds[i])
+                    fits.append(Fit(networks=networks, inputs=tensor(scale(f), "cpu"), generator=by))
+            fit(fits, lesson, tuning)
+            for i, networks, scale in zip(some, own, scales, strict=True):
+                wanted = tensor(scale(tasks[i].features), device)
+                found = self.make_images(networks, tasks[i], scale, wanted)
+                made.append(np.asarray(found.detach().cpu().numpy()))
+            return made
 
-        return collect(range(len(tasks)), redraw)
+        parts = divide(range(len(tasks)), device)
+        return [images for made in collect(parts, redraw) for images in made]

@@ -11,7 +11,6 @@ and then fine-tuned on those of each client's own model: without that step the l
 Left out: the 4096-wide layers and the unpooling of the paper, and its convolutional-feature variant.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +40,10 @@ class UpCNN(DecoderInversion):
     def build_networks(self, features: int, shape: tuple[int, ...], generator: "torch.Generator") -> "nn.Module":
         return build(features, shape, self.config.width, generator)
 
-    def loss(
-        self, networks: Any, features: "Tensor", images: "Tensor", generator: "torch.Generator"
-    ) -> "Callable[[Tensor], Tensor]":
+    def loss(self, networks: Any, features: "Tensor", images: "Tensor", *noise: "Tensor") -> "Tensor":
         from torch.nn.functional import mse_loss
 
-        return lambda rows: mse_loss(networks(features[rows]), images[rows])
+        return mse_loss(networks(features), images)
 
     def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
         import torch

@@ -18,7 +18,6 @@ penalty on ||z||^2). Its images look right even where they are wrong; only re-id
 wrong-prototype baseline tell. The decoder is UpCNN's, trained and fine-tuned in the same way.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,32 +101,27 @@ class VAE(DecoderInversion):
         decoder = build(features + c.latents, shape, c.width, generator)
         return nn.ModuleDict({"encoder": encoder, "decoder": decoder})
 
-    def loss(
-        self, networks: Any, features: "Tensor", images: "Tensor", generator: "torch.Generator"
-    ) -> "Callable[[Tensor], Tensor]":
+    def list_noise(self) -> list[int]:
+        return [self.config.latents] * (2 if self.config.hybrid < 1 else 1)
+
+    def loss(self, networks: Any, features: "Tensor", images: "Tensor", *noise: "Tensor") -> "Tensor":
         import torch
 
-        f, x, c, encoder = features, images, self.config, networks["encoder"]
+        c, encoder = self.config, networks["encoder"]
 
-        def noise(like: "Tensor") -> "Tensor":
-            return torch.randn(like.shape, generator=generator).to(x.device)
-
-        def misfit(z: "Tensor", rows: "Tensor") -> "Tensor":
-            gap = networks["decoder"](torch.cat([f[rows], z], 1)) - x[rows]
+        def misfit(z: "Tensor") -> "Tensor":
+            gap = networks["decoder"](torch.cat([features, z], 1)) - images
             found: Tensor = gap.square().flatten(1).sum(1) / (2 * c.variance)
             return found
 
-        def loss(rows: "Tensor") -> "Tensor":
-            code = encoder["joint"](torch.cat([encoder["image"](x[rows]), f[rows]], 1))
-            mean, log_var = code.chunk(2, dim=1)
-            divergence = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(1)
-            total = misfit(mean + noise(mean) * (log_var / 2).exp(), rows) + c.beta * divergence
-            if c.hybrid < 1:
-                total = c.hybrid * total + (1 - c.hybrid) * misfit(noise(mean), rows)
-            average: Tensor = total.mean()
-            return average
-
-        return loss
+        code = encoder["joint"](torch.cat([encoder["image"](images), features], 1))
+        mean, log_var = code.chunk(2, dim=1)
+        divergence = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(1)
+        total = misfit(mean + noise[0] * (log_var / 2).exp()) + c.beta * divergence
+        if c.hybrid < 1:
+            total = c.hybrid * total + (1 - c.hybrid) * misfit(noise[1])
+        average: Tensor = total.mean()
+        return average
 
     def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
         import torch

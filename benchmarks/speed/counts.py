@@ -24,6 +24,7 @@ from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, Proto
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
 from fedaudit.attacks.models.model_inversion import ModelInversion
 from fedaudit.attacks.prototypes.grnn import GRNN
+from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.updates.dlg import DLG
 from fedaudit.attacks.updates.grnn_updates import GRNNUpdates
 from fedaudit.attacks.updates.idlg import IDLG
@@ -61,7 +62,7 @@ class _Published:
     """The small network, with an image's gradient at its weights."""
 
     def __init__(self) -> None:
-        self._net = initialise(network, Streams(SEED))
+        self._net, self._rng = initialise(network, Streams(SEED)), np.random.default_rng(0)
         self.start = {k: v.detach().numpy() for k, v in self._net.named_parameters()}
         loss = torch.nn.functional.cross_entropy(self._net(torch.rand(1, 1, 28, 28)), torch.tensor([3]))
         found = torch.autograd.grad(loss, list(self._net.parameters()))
@@ -80,11 +81,12 @@ class _Published:
     def module(self) -> torch.nn.Module:
         return self._net.to(DEVICE)
 
-    def make_features(self) -> NDArray[np.float32]:
-        """[4, D] of four images."""
+    def features(self, images: NDArray[Any]) -> NDArray[Any]:
+        """As of another client's model each time."""
+        unlike = (images + self._rng.random(images.shape)).astype(np.float32)
         with torch.no_grad():
-            found: torch.Tensor = self.module().features(torch.rand(4, 1, 28, 28).to(DEVICE))  # type: ignore[operator]
-        return found.cpu().numpy()
+            found = self.module().features(torch.from_numpy(unlike).to(DEVICE))  # type: ignore[operator]
+        return np.asarray(found.cpu().numpy())
 
 
 def count_inversion(attack: UpdateInversion, targets: int = 1) -> Counter[str]:
@@ -110,7 +112,7 @@ def count_inversion(attack: UpdateInversion, targets: int = 1) -> Counter[str]:
 def count_prototypes(attack: PrototypeInversion, clients: int) -> Counter[str]:
     """Of so many clients with four prototypes each."""
     published, rng = _Published(), np.random.default_rng(0)
-    features = published.make_features()
+    features = published.features(np.zeros((4, 1, 28, 28), np.float32))
     task = InversionTask(extractor=published, features=features, labels=np.arange(4))  # type: ignore[arg-type]
     return _count(lambda: attack.invert([task] * clients, task.extractor, published.known, rng))
 
@@ -144,7 +146,7 @@ def count_activations(attack: Attack, clients: int) -> Counter[str]:
         round=0,
         sender=Party.client(0),
         seen_by=("server",),
-        payload={"features": published.make_features(), "labels": np.arange(4)},
+        payload={"features": published.features(np.zeros((4, 1, 28, 28), np.float32)), "labels": np.arange(4)},
     )
     view = [replace(sent, id=f"sent/{k}", sender=Party.client(k)) for k in range(clients)]
     return _count(lambda: attack.run(view, published.known, rng))
@@ -190,6 +192,9 @@ ROWS: Mapping[str, Callable[[], Counter[str]]] = {
         lambda n: count_inversion(GRNNUpdates(GRNNUpdates.Config(iterations=n)), 4), 2
     ),
     "grnn of four clients": lambda: count_more(lambda n: count_prototypes(GRNN(GRNN.Config(steps=n)), 4), 2),
+    "upcnn of four clients, a step of fine-tuning": lambda: count_more(
+        lambda n: count_prototypes(UpCNN(UpCNN.Config(epochs=1, fine_tune_epochs=n, least_steps=0)), 4), 2
+    ),
     "model_inversion of four models": lambda: count_more(
         lambda n: count_models(ModelInversion(ModelInversion.Config(iterations=n)), 4), 2
     ),

@@ -7,7 +7,7 @@ models of their own.
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.batches._running import run_first_layers
 from fedaudit.attacks.batches.unsplit_labels import Heads
+from fedaudit.attacks.evaluation.batch_readings import Batch
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, Fit, Lesson, fit, hold_out
 from fedaudit.attacks.evaluation.gradients import Update, iterate_updates
+from fedaudit.attacks.evaluation.prototype_inversion import InversionTask
 from fedaudit.attacks.evaluation.searches import Searching
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates.tableak import Search, Tableak
@@ -28,14 +32,15 @@ from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart, counts
-from tests.attacks.batches.batch_world import Convolved, Known, SentBack
+from tests.attacks.batches.batch_world import Convolved, Known, SentBack, draw_weights
 from tests.attacks.models.overfit import CONFIG, Mlp, overfit
 from tests.attacks.models.released import Released
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.trained_rows import TrainedRows
-from tests.attacks.world import World
+from tests.attacks.world import World, weights
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
@@ -315,3 +320,107 @@ def test_shadow_models_side_by_side_are_those_trained_one_after_another() -> Non
             train(DEVICE, None, "none", [rows[0]] * models)
         asked.append(counts["kernels"])
     assert REAL or asked[1] < 1.25 * asked[0]
+
+
+def decode(name: str, models: int, known: Knowledge) -> NDArray[Any]:
+    """What decoders make of the features of three images, as so many models send them."""
+    cls, rng, aux = catalog.load("attacks", name), np.random.default_rng(0), known.granted_auxiliary
+    settings: dict[str, float] = {"epochs": 1, "fine_tune_epochs": 3, "least_steps": 4}
+    attack = cls(cls.Config(**settings, batch=20, width=32, lr=5e-4))
+    if name == "activation_decoder":
+        drawn, artifact = [draw_weights(k) for k in range(1 + models)], stage(name).view[1]
+        sent = [{"activations": run_first_layers(w, aux.x[:3], known)} for w in drawn]
+        groups = [
+            [Batch(artifact=dataclasses.replace(artifact, payload=p), weights=w, source="", rows=np.arange(3))]
+            for p, w in zip(sent, drawn, strict=True)
+        ]
+        return np.concatenate([images for [images] in attack.invert(groups, known, rng)])
+    first, *others = (known.granted_architecture(weights(k)) for k in range(1 + models))
+    tasks = [InversionTask(extractor=e, features=e.features(aux.x[:3]), labels=aux.y[:3]) for e in others]
+    return np.concatenate(attack.invert(tasks, first, known, rng))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["upcnn", "vae", "activation_decoder"])
+@apart
+def test_decoders_side_by_side_are_those_fitted_one_after_another(name: str) -> None:
+    """And eight take few more kernels than two."""
+    known, asked = stage(name).knowledge, list[int]()
+    known = dataclasses.replace(known, auxiliary=known.granted_auxiliary.only(np.arange(60)))
+    with one_thread():
+        here = decode(name, 3, known)
+        with accelerator():
+            there = decode(name, 3, move(known))
+            for models in (2, 8):
+                counts.clear()
+                decode(name, models, move(known))
+                asked.append(counts["kernels"])
+    assert np.abs(there - here).max() <= (TOLERANCE if REAL else 1e-5)
+    assert REAL or asked[1] < 1.25 * asked[0]
+
+
+def fit_lines(
+    device: str, noises: Sequence[float], training: DecoderTraining, *errors: Exception
+) -> tuple[NDArray[Any], list[int]]:
+    """Weights of linear networks whose inputs are so much noise, and how often each loss was asked for.
+
+    The first times it is asked, it fails with these errors.
+    """
+    drawn = torch.randn(len(noises) + 1, 200, 3, generator=torch.Generator().manual_seed(0))
+    targets = (drawn[0] @ torch.tensor([[1.0], [2.0], [3.0]])).to(device)
+    asked, left = Counter[int](), [*errors]
+
+    def loss(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        asked[id(net)] += 1
+        if left:
+            raise left.pop(0)
+        error: torch.Tensor = (net(x + 0.1 * z) - y).square().mean()
+        return error
+
+    with seed_networks(0):
+        nets = [torch.nn.Linear(3, 1).to(device) for _ in noises]
+    rows = hold_out(200, torch.Generator().manual_seed(1))
+    fits = [
+        Fit(networks=net, inputs=drawn[0] + noise * other, generator=torch.Generator().manual_seed(k))
+        for k, (net, noise, other) in enumerate(zip(nets, noises, drawn[1:], strict=True))
+    ]
+    fit(fits, Lesson(targets=targets, rows=rows, loss=loss, noise=[3]), training)
+    return np.stack([net.weight.detach().cpu().numpy() for net in nets]), [asked[id(net)] for net in nets]
+
+
+@pytest.mark.gpu
+@apart
+def test_networks_that_stop_at_different_steps_are_fitted_side_by_side() -> None:
+    """Which draws a network gets, and when it stops, its company does not change."""
+    long = DecoderTraining(epochs=60, least_steps=0, batch=20, lr=0.02)
+    with one_thread():
+        here, alone = fit_lines("cpu", (0.0, 0.5, 30.0), long)
+        with accelerator():
+            there, together = fit_lines(DEVICE, (0.0, 0.5, 30.0), long)
+    assert len({*alone}) == 3 and together[1:] == [0, 0] and together[0] <= max(alone) + 2
+    assert np.abs(there - here).max() <= (TOLERANCE if REAL else 1e-5)
+
+
+# Errors of the first losses, and how often losses are asked for in 27 steps and a look
+FAILING = [
+    ((), 28),
+    ((torch.OutOfMemoryError(),), 1 + 2 * 28),
+    ((torch.OutOfMemoryError(), torch.OutOfMemoryError()), 2 + 3 * 28),
+    ((RuntimeError("vmap: this operator has no batching rule"),), 1 + 4 * 28),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("errors", "asked"), FAILING)
+@apart
+def test_networks_that_memory_or_torch_does_not_stack_are_fitted_in_parts(
+    errors: tuple[Exception, ...], asked: int
+) -> None:
+    """With the draws that they had begun with."""
+    short, noises = DecoderTraining(epochs=3, least_steps=0, batch=20, lr=0.01), (0.0, 0.1, 0.2, 0.3)
+    with one_thread():
+        here, _ = fit_lines("cpu", noises, short)
+        with accelerator():
+            there, counted = fit_lines(DEVICE, noises, short, *errors)
+    assert sum(counted) == asked
+    assert np.abs(there - here).max() <= (TOLERANCE if REAL else 1e-6)

@@ -16,7 +16,10 @@ from fedaudit.attacks.evaluation.decoder import (
     WARM,
     DecoderTraining,
     FallingRate,
+    Fit,
+    Lesson,
     Rows,
+    StackedAdam,
     build,
     fit,
     hold_out,
@@ -54,9 +57,10 @@ def test_a_later_gain_does_not_raise_a_rate_that_falls() -> None:
     assert look_at([*losses, 0.1, 0.01]).last == look_at(losses).last
 
 
-def test_the_rate_rises_over_the_first_steps() -> None:
+def test_the_rate_rises_over_the_first_steps_and_is_none_after_the_last() -> None:
     schedule = FallingRate(1000)
     assert [schedule.scale_rate(step) for step in (1, WARM // 2, WARM)] == [1 / WARM, 0.5, 1]
+    assert [schedule.scale_rate(step) for step in (1001, 1100)] == [0, 0]
 
 
 def line(examples: int = 200) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -73,12 +77,13 @@ def count_steps(targets: float, training: DecoderTraining = LONG) -> tuple[int, 
     y = targets * y + torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
     steps = 0
 
-    def loss(rows: torch.Tensor) -> torch.Tensor:
+    def loss(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         nonlocal steps
         steps += torch.is_grad_enabled()
-        return ((module(x[rows]) - y[rows]) ** 2).mean()
+        return ((net(x) - y) ** 2).mean()
 
-    fit(module, loss, hold_out(len(x), torch.Generator().manual_seed(2)), training, torch.Generator())
+    lesson = Lesson(targets=y, rows=hold_out(len(x), torch.Generator().manual_seed(2)), loss=loss)
+    fit([Fit(networks=module, inputs=x, generator=torch.Generator())], lesson, training)
     return steps, module
 
 
@@ -97,16 +102,36 @@ def test_the_weights_of_the_best_look_are_kept() -> None:
     module, x, y = line()
     rows, seen = hold_out(len(x), torch.Generator().manual_seed(2)), list[tuple[float, dict]]()
 
-    def loss(some: torch.Tensor) -> torch.Tensor:
-        error = ((module(x[some]) - y[some]) ** 2).mean()
+    def loss(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        error = ((net(x) - y) ** 2).mean()
         if not torch.is_grad_enabled():
-            seen.append((float(error), copy.deepcopy(module.state_dict())))
+            seen.append((float(error), copy.deepcopy(net.state_dict())))
         return error
 
-    fit(module, loss, rows, DecoderTraining(epochs=100, least_steps=0, batch=20, lr=3.0), torch.Generator())
+    training = DecoderTraining(epochs=100, least_steps=0, batch=20, lr=3.0)
+    lesson = Lesson(targets=y, rows=rows, loss=loss)
+    fit([Fit(networks=module, inputs=x, generator=torch.Generator())], lesson, training)
     assert len({error for error, _ in seen}) > 3
     best = min(seen, key=lambda pair: pair[0])[1]
     assert all(torch.equal(v, best[k]) for k, v in module.state_dict().items())
+
+
+def test_each_row_of_a_stack_moves_as_torchs_adam_moves_it_at_its_own_rate() -> None:
+    """A row whose rate is 0 stays, and later moves on from what it remembers."""
+    start = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
+    slopes = torch.randn(20, 3, 4, 2, generator=torch.Generator().manual_seed(1))
+    scales = [[1.0, 0.5 + step / 40, 0.0 if 5 <= step < 15 else 1.0] for step in range(20)]
+    stack = start.clone().requires_grad_()
+    stacked, alone = StackedAdam([stack], 0.1), [row.clone().requires_grad_() for row in start]
+    adams = [torch.optim.Adam([row]) for row in alone]
+    for slope, parts in zip(slopes, scales, strict=True):
+        stack.grad = slope.clone()
+        stacked.move(parts)
+        for row, adam, own, part in zip(alone, adams, slope, parts, strict=True):
+            row.grad, adam.param_groups[0]["lr"] = own.clone(), 0.1 * part
+            adam.step()
+        torch.testing.assert_close(stack, torch.stack(alone), rtol=0, atol=1e-6)
+    assert (stack - start).abs().min() > 1e-3
 
 
 def test_a_tenth_is_held_out_and_no_more_than_enough() -> None:

@@ -95,7 +95,9 @@ def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() ->
     assert "on an accelerator: clients side by side" in said
     _, said = invoke("tools", "list", "inverting_gradients")
     assert "on an accelerator: searches side by side" in said
-    _, said = invoke("tools", "list", "upcnn")
+    for name in ("upcnn", "activation_decoder"):
+        assert "on an accelerator: decoders side by side" in invoke("tools", "list", name)[1]
+    _, said = invoke("tools", "list", "ridge")
     assert "on an accelerator: one piece after the other" in said
     code, said = invoke("tools", "list", "fedagv")
     assert code == 2 and "did you mean 'fedavg'?" in said
