@@ -154,16 +154,8 @@ def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor
 
 def open_weights(module: "nn.Module", names: Sequence[str]) -> "Callable[..., Tensor]":
     """A function of an input and of weights with these names, in order, that runs the module with them."""
-    from torch.func import functional_call
-
     shared = find_shared_names(module)
-
-    def run(x: "Tensor", *weights: "Tensor") -> "Tensor":
-        given = shared.spread(dict(zip(names, weights, strict=True)))
-        found: Tensor = functional_call(module, given, (x,), tie_weights=False)
-        return found
-
-    return run
+    return lambda x, *weights: shared.call(module, dict(zip(names, weights, strict=True)), x)
 
 
 def take_features(model: Any) -> "nn.Module":
