@@ -77,10 +77,10 @@ def train_network(knowledge: Knowledge, images: Examples, epochs: int, seed: int
     weights = [p.requires_grad_() for p in module.parameters()]
     optimiser = eager(torch.optim.SGD)(weights, lr=knowledge.training.get("lr", 0.05))
     size = max(1, int(knowledge.training.get("batch_size", 32)))
-    x, y = torch.from_numpy(np.ascontiguousarray(images.x)), torch.from_numpy(np.asarray(images.y, np.int64))
+    x, y = (torch.from_numpy(of).to(device) for of in (np.ascontiguousarray(images.x), np.int64(images.y)))
     for _ in range(epochs):
-        for rows in np.array_split(rng.permutation(len(images)), max(1, -(-len(images) // size))):
-            loss = cross_entropy(module(x[rows].to(device)), y[rows].to(device))
-            descend(optimiser, weights, loss)
+        order = torch.from_numpy(rng.permutation(len(images))).to(device)
+        for rows in torch.tensor_split(order, max(1, -(-len(images) // size))):
+            descend(optimiser, weights, cross_entropy(module(x[rows]), y[rows]))
     module.requires_grad_(False)
     return whole

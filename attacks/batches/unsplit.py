@@ -20,15 +20,15 @@ of 0.03 and 0.003, where it has 1000 of 100 and 100 steps of 0.001; and lambda_t
 it has 0.1 and 1, which darken the images by more than what the activations say of them. Images are not stretched
 to [0, 1] but cut off. Normalisation layers keep the statistics with which they begin.
 
-Claim: as in _inversion.py; random_clone float32 [k, C, H, W], the images by the clone as drawn; inverter [1] and
-kind [1], what plants the leak and as what.
+Claim: as in _inversion.py; random_clone float32 [k, C, H, W], the images by the clone as drawn; knowledge [1]
+and kind [1], what plants the leak and as what.
 """
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ from fedaudit.attacks.batches._inversion import ActivationInversion, RowTruth, j
 from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.batch_readings import UNUSED, Batch, list_batches
+from fedaudit.attacks.evaluation.decoder import tensor
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching, open_weights, take_features
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -47,17 +49,20 @@ from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 RANDOM_CLONE = "the same with a random clone"
 PLANTED = "planted"
 Floats = NDArray[np.floating[Any]]
 
 
-class Unsplit(ActivationInversion):
+class Unsplit(Searching["CloneSearch", Floats], ActivationInversion):
     needs_layers = False
     kinds = (Kind.SMASHED, Kind.FEATURES)
     beside = (*ActivationInversion.beside, RANDOM_CLONE)
     columns = {RANDOM_CLONE: "random_clone"}
-    of_batches = ActivationInversion.of_batches | {"inverter"}
+    of_batches = ActivationInversion.of_batches | {"knowledge"}
     card = Card(
         title="UnSplit: images and layers from activations alone",
         source="arXiv:2108.09033, Alg. 1",
@@ -86,18 +91,73 @@ class Unsplit(ActivationInversion):
         dark: Amount = Field(default=1e-3, description="lambda_l2: weight of the images' mean square")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        inverter, again = Inverter(knowledge, self.config), copy.deepcopy(rng)
+        known, again = np.empty(1, object), copy.deepcopy(rng)
+        known[0] = knowledge
         claim = super().run(view, knowledge, rng)
-        known = np.empty(1, object)
-        known[0] = inverter
-        groups = self.list_groups(view)
-        left = join_images(_invert(groups, inverter, again, learns=False))
-        return {**claim, "random_clone": left, "inverter": known}
+        left = join_images(self._invert(self.list_groups(view), knowledge, again, learns=False))
+        return {**claim, "random_clone": left, "knowledge": known}
 
     def invert(
         self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
     ) -> list[list[Floats]]:
-        return _invert(groups, Inverter(knowledge, self.config), rng, learns=True)
+        return self._invert(groups, knowledge, rng, learns=True)
+
+    def _invert(
+        self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator, learns: bool
+    ) -> list[list[Floats]]:
+        def draw() -> Iterator[CloneSearch]:
+            for group in groups:
+                z = np.concatenate([b.activations for b in group])
+                yield draw_clone(knowledge, group[0].artifact.kind, z, int(rng.integers(2**62)), learns)
+
+        found = zip(self.search(draw(), knowledge.device), groups, strict=True)
+        return [np.split(images, np.cumsum([len(b.rows) for b in group])[:-1]) for images, group in found]
+
+    def imitate(self, search: "CloneSearch", stackable: bool) -> "Callable[..., Tensor]":
+        """Images and a clone's weights, in the order of `start`, to activations [n, D]."""
+        layers = draw_layers(search.knowledge, search.sent, 0)  # whose own weights do not count
+        run = open_weights(layers, [name for name, _ in layers.named_parameters()])
+        return lambda *given: run(*given).flatten(1)
+
+    def read(self, search: "CloneSearch", copy: "Callable[..., Tensor]") -> "list[Tensor]":
+        return [tensor(search.activations, search.knowledge.device)]
+
+    def list_measures(self, search: "CloneSearch", copy: "Callable[..., Tensor]") -> list[Measure]:
+        from torch.nn.functional import mse_loss
+
+        c = self.config
+
+        def of_clone(*given: "Tensor") -> "Tensor":
+            *moved, z = given
+            return mse_loss(copy(*moved), z)
+
+        def of_images(x: "Tensor", *given: "Tensor") -> "Tensor":
+            prior: Tensor = c.smooth * total_variation(x) + c.dark * x.square().mean()
+            return of_clone(x, *given) + prior
+
+        return [of_images, of_clone] if search.learns else [of_images]
+
+    def descend(
+        self, variables: "Sequence[Tensor]", measures: Sequence[Measure], stacked: bool
+    ) -> "list[Tensor]":
+        """The images; each pixel and each weight moves by itself."""
+        import torch
+
+        c, (of_images, *of_clone) = self.config, measures
+        x, *weights = (v.requires_grad_() for v in variables)
+        images, clone = (
+            eager(torch.optim.Adam)(moved, lr=rate, amsgrad=True)
+            for moved, rate in (([x], c.lr), (weights, c.clone_lr))
+        )
+        for _ in range(c.rounds):
+            for _ in range(c.image_steps):
+                descend(images, [x], of_images(x, *weights).sum())
+            for measure in of_clone * c.clone_steps:
+                descend(clone, weights, measure(x.detach(), *weights).sum())
+        return [x.detach()]
+
+    def finish(self, search: "CloneSearch", found: "Sequence[Tensor]") -> Floats:
+        return np.asarray(found[0].numpy())
 
     def list_groups(self, view: Sequence[Artifact]) -> list[list[Batch]]:
         """A client's batches together, thinned to the examples that are redrawn."""
@@ -127,10 +187,14 @@ class Unsplit(ActivationInversion):
 
     def _plant(self, claim: Claim, known: "PlantedRows", rng: np.random.Generator) -> Claim:
         """The claim and, of the same client code's layers drawn anew, what the attack makes of known images."""
-        [inverter], kind, images = claim["inverter"], Kind(claim["kind"][0]), known.planted_images
+        import torch
+
+        [knowledge], kind, images = claim["knowledge"], Kind(claim["kind"][0]), known.planted_images
         layers, clone = (int(seed) for seed in rng.integers(2**62, size=2))
-        z = inverter.send(kind, layers, images)
-        made, left = (inverter.invert(kind, z, clone, learns) for learns in (True, False))
+        with torch.no_grad():
+            sent = draw_layers(knowledge, kind, layers)(tensor(images, knowledge.device)).flatten(1).cpu().numpy()
+        both = (draw_clone(knowledge, kind, sent, clone, learns) for learns in (True, False))
+        made, left = self.search(both, knowledge.device)
         n = len(images)
         planted: dict[str, Any] = {
             "images": join_images([[made]]),
@@ -167,67 +231,39 @@ class PlantedRows(RowTruth):
         return np.array([i]), self._images.x[i : i + 1], int(self._images.y[i]), -1
 
 
-@dataclass(frozen=True)
-class Inverter:
-    """Layers as the server draws them, and the search for what went through others like them."""
+@dataclass(frozen=True, kw_only=True)
+class CloneSearch(Search):
+    """For the images behind rows of a client's messages; images start grey and a clone of its layers as drawn."""
 
     knowledge: Knowledge
-    config: Unsplit.Config
+    sent: Kind
+    activations: Floats  # [n, D]
+    learns: bool  # whether the clone moves too
 
-    def send(self, kind: Kind, seed: int, images: Floats) -> NDArray[np.float32]:
-        """[n, D] what layers that are drawn so make of images [n, C, H, W] in [0, 1]."""
-        import torch
-
-        layers, _ = self._draw_layers(kind, seed)
-        with torch.no_grad():
-            x = torch.from_numpy(np.ascontiguousarray(images)).to(self.knowledge.device)
-            return np.asarray(layers(x).flatten(1).cpu().numpy(), np.float32)
-
-    def invert(self, kind: Kind, activations: Floats, seed: int, learns: bool) -> Floats:
-        """Images [n, C, H, W] whose activations by a clone, drawn so, are nearest; `learns`: it moves too."""
-        import torch
-        from torch.nn.functional import mse_loss
-
-        layers, weights = self._draw_layers(kind, seed)
-        c, device = self.config, self.knowledge.device
-        z = torch.from_numpy(np.ascontiguousarray(activations, np.float32)).to(device)
-        x = torch.full((len(z), *self.knowledge.shape), 0.5, device=device, requires_grad=True)
-        of_images, of_clone = (
-            eager(torch.optim.Adam)(moved, lr=rate, amsgrad=True)
-            for moved, rate in (([x], c.lr), (weights, c.clone_lr))
-        )
-
-        for _ in range(c.rounds):
-            for _ in range(c.image_steps):
-                prior = c.smooth * total_variation(x) + c.dark * x.square().mean()
-                descend(of_images, [x], mse_loss(layers(x).flatten(1), z) + prior)
-            for _ in range(c.clone_steps if learns else 0):
-                descend(of_clone, weights, mse_loss(layers(x.detach()).flatten(1), z))
-        return np.asarray(x.detach().cpu().numpy())
-
-    def _draw_layers(self, kind: Kind, seed: int) -> tuple[Callable[[Any], Any], list[Any]]:
-        """What clients run on images before they send such a kind, with weights drawn anew, and those weights."""
-        whole = draw_network(self.knowledge, seed)
-        module = whole.module()
-        layers = module.features
-        if kind is Kind.SMASHED:
-            layers = whole.first_layers(int(self.knowledge.training["cut"]))
-        weights = [p.requires_grad_() for p in module.parameters()]
-        return layers, weights
+    @property
+    def kind(self) -> Hashable:
+        return self.sent, self.activations.shape, self.learns
 
 
-def _invert(
-    groups: Sequence[Sequence[Batch]], inverter: Inverter, rng: np.random.Generator, learns: bool
-) -> list[list[Floats]]:
-    found = []
-    for group in groups:
-        z = np.concatenate([b.activations for b in group])
-        images = inverter.invert(group[0].artifact.kind, z, int(rng.integers(2**62)), learns)
-        found.append(np.split(images, np.cumsum([len(b.rows) for b in group])[:-1]))
-    return found
+def draw_clone(knowledge: Knowledge, sent: Kind, activations: Floats, seed: int, learns: bool) -> CloneSearch:
+    """For images whose rows [n, D] of a message of this kind are nearest, by layers drawn with `seed`."""
+    import torch
+
+    layers = draw_layers(replace(knowledge, device="cpu"), sent, seed)
+    start = [torch.full((len(activations), *knowledge.shape), 0.5), *(p.detach() for p in layers.parameters())]
+    return CloneSearch(start=start, knowledge=knowledge, sent=sent, activations=activations, learns=learns)
 
 
-def total_variation(images: Any) -> Any:
+def draw_layers(knowledge: Knowledge, sent: Kind, seed: int) -> "nn.Module":
+    """What clients run on images before they send such a kind, with weights drawn anew."""
+    whole = draw_network(knowledge, seed)
+    if sent is Kind.SMASHED:
+        layers: nn.Module = whole.first_layers(int(knowledge.training["cut"]))
+        return layers
+    return take_features(whole.module())
+
+
+def total_variation(images: "Tensor") -> "Tensor":
     """Mean square of differences of neighbours down, plus that across, of images [n, C, H, W]; no root."""
     down = (images[:, :, 1:] - images[:, :, :-1]).square()
     across = (images[..., 1:] - images[..., :-1]).square()

@@ -23,7 +23,7 @@ batch, row, client, round [k] and artifact [k] as text; replay [1], what plants 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from fedaudit.attacks.batches.gradient_labels import compute_area
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.batch_readings import find_layers
 from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.decoder import tensor
 from fedaudit.attacks.evaluation.groups import HELD, count_clients
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
@@ -163,28 +164,27 @@ class Heads:
         head, moved = self._build(weights, seed)
         optimiser, found = eager(torch.optim.Adam)(moved, lr=lr, amsgrad=True), list[NDArray[np.float64]]()
         for h, g in pairs:
-            tried = torch.stack(
-                [self._differentiate(head, h, np.full(len(h), c)) for c in range(self.knowledge.classes)], dim=1
-            )
-            found.append(np.square(tried.numpy().astype(np.float64) - g[:, None]).sum(axis=2))
+            x = tensor(h, self.knowledge.device).requires_grad_()
+            lost = -head(x).log_softmax(1).mean(0)[: self.knowledge.classes]  # were it the label of all, by label
+            [each] = torch.autograd.grad(lost, x, torch.eye(len(lost), device=x.device), is_grads_batched=True)
+            tried = each.cpu().numpy().astype(np.float64).swapaxes(0, 1)
+            found.append(np.square(tried - g[:, None]).sum(axis=2))
             if lr:
-                y = torch.from_numpy(found[-1].argmin(axis=1)).to(self.knowledge.device)
-                loss = cross_entropy(head(torch.from_numpy(h).to(self.knowledge.device)), y)
-                descend(optimiser, moved, loss)
+                y = torch.from_numpy(found[-1].argmin(axis=1)).to(x.device)
+                descend(optimiser, moved, cross_entropy(head(x.detach()), y))
         return found
 
-    def send(self, h: Floats, y: Labels, seed: int) -> NDArray[np.float32]:
-        """[b, D] what a client with a head that is drawn so sends of labels y [b]."""
-        return np.asarray(self._differentiate(self._build(None, seed)[0], h, y).numpy())
-
-    def _differentiate(self, head: Any, h: Floats, y: Labels) -> Any:
-        """Of the mean loss of a batch by each row of h, on the processor."""
+    def send(self, batches: Iterable[tuple[Floats, Labels]], seed: int) -> list[NDArray[np.float32]]:
+        """[b, D] what a client with a head that is drawn so sends of each h [b, D] and its labels [b]."""
         import torch
         from torch.nn.functional import cross_entropy
 
-        x = torch.from_numpy(np.ascontiguousarray(h)).to(self.knowledge.device).requires_grad_()
-        loss = cross_entropy(head(x), torch.from_numpy(np.asarray(y, np.int64)).to(self.knowledge.device))
-        return torch.autograd.grad(loss, x)[0].cpu()
+        (head, _), found = self._build(None, seed), list[NDArray[np.float32]]()
+        for h, y in batches:
+            x = tensor(h, self.knowledge.device).requires_grad_()
+            loss = cross_entropy(head(x), torch.from_numpy(np.asarray(y, np.int64)).to(x.device))
+            found.append(np.asarray(torch.autograd.grad(loss, x)[0].cpu().numpy()))
+        return found
 
     def _build(self, weights: Mapping[str, Any] | None, seed: int) -> tuple[Any, list[Any]]:
         """The last layer with these weights, or drawn, and the weights that it may move."""
@@ -207,7 +207,8 @@ class ReplayedLabels:
     def plant(self, labels: Mapping[int, Labels], rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
         """Of each of these batches the attack's distances, and those by a head that is drawn and never steps."""
         own, other = (int(seed) for seed in rng.integers(2**62, size=2))
-        pairs = [(self.passed[i], self.heads.send(self.passed[i], y, own)) for i, y in labels.items()]
+        passed = [self.passed[i] for i in labels]
+        pairs = [*zip(passed, self.heads.send(zip(passed, labels.values(), strict=True), own), strict=True)]
         near = self.heads.measure(pairs, None, own if self.is_known else other, self.lr)
         return list(near), list(self.heads.measure(pairs, None, other, 0.0))
 

@@ -30,14 +30,11 @@ class Gradients:
     def __call__(self, x: Floats, y: NDArray[np.int64]) -> NDArray[np.float32]:
         """[n, C, H, W] and [n] -> [n, P]."""
         import torch
-        from torch.func import functional_call, grad, vmap
+        from torch.func import grad, vmap
         from torch.nn.functional import cross_entropy
 
         def loss(values: Any, image: Any, label: Any) -> Any:
-            given = self._shared.spread(values)
-            return cross_entropy(
-                functional_call(self._module, given, (image[None],), tie_weights=False), label[None]
-            )
+            return cross_entropy(self._shared.call(self._module, values, image[None]), label[None])
 
         many = vmap(grad(loss), in_dims=(None, 0, 0))
         place = find_device(self._module)

@@ -192,22 +192,19 @@ class Imitation:
         return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]
 
     def _lose(self, used: "Mapping[str, Tensor]", x: "Tensor", y: "Tensor") -> "Tensor":
-        from torch.func import functional_call
         from torch.nn.functional import cross_entropy
 
-        given = self.shared.spread(used)
-        return cross_entropy(functional_call(self.module, given, (x,), tie_weights=False), y)
+        return cross_entropy(self.shared.call(self.module, used, x), y)
 
     def gradients(
         self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None
     ) -> "list[Tensor]":
         """The same of several batches [k, B, ...] with the same labels; [k, ...] of each parameter."""
-        from torch.func import functional_call, grad, vmap
+        from torch.func import grad, vmap
         from torch.nn.functional import cross_entropy
 
         def measure_loss(moved: "dict[str, Tensor]", one: "Tensor") -> "Tensor":
-            given = self.shared.spread({**used, **moved})
-            return cross_entropy(functional_call(self.module, given, (one,), tie_weights=False), y)
+            return cross_entropy(self.shared.call(self.module, {**used, **moved}, one), y)
 
         used = self.weights if weights is None else weights
         moved = {n: used[n] for n in self.names}

@@ -280,12 +280,18 @@ class PlayedExtractor:
         weight, shift = (tensor(v, find_device(inner)) for v in (slope, target.mean(0) - center @ slope))
 
         class Fitted(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = inner
+                self.register_buffer("weight", weight)
+                self.register_buffer("shift", shift)
+
             def features(self, images: torch.Tensor) -> torch.Tensor:
-                result: torch.Tensor = inner.features(images) @ weight + shift
+                result: torch.Tensor = self.inner.features(images) @ self.weight + self.shift
                 return result
 
             def forward(self, images: torch.Tensor) -> torch.Tensor:
-                result: torch.Tensor = inner(images)
+                result: torch.Tensor = self.inner(images)
                 return result
 
         return Fitted()

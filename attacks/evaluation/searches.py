@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fedaudit.fl.runtime.shared_weights import find_shared_names
+
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 Measure = Callable[..., Any]
 
@@ -74,9 +76,13 @@ class Searching(ABC, Generic[S, F]):
         import torch
         from torch.func import vmap
 
+        def stack(each: "Iterable[Sequence[Tensor]]") -> "list[Tensor]":
+            """Not in the layout of convolutions, in which vmap cannot normalise by groups."""
+            return [torch.stack(of).contiguous() for of in zip(*each, strict=True)]
+
         copy = self.imitate(alike[0], True)
-        variables = [torch.stack(of).to(device) for of in zip(*(s.start for s in alike), strict=True)]
-        given = [torch.stack(of) for of in zip(*(self.read(s, copy) for s in alike), strict=True)]
+        variables = [v.to(device) for v in stack(s.start for s in alike)]
+        given = stack(self.read(s, copy) for s in alike)
         each = [vmap(measure) for measure in self.list_measures(alike[0], copy)]
         found = [v.cpu() for v in self.descend(variables, [_bind(m, given) for m in each], True)]
         return [self.finish(s, [v[i] for v in found]) for i, s in enumerate(alike)]
@@ -136,3 +142,33 @@ def _run_together(
     if half:  # outside of what was caught, which holds on to memory
         return [f for some in (alike[:half], alike[half:]) for f in _run_together(some, together, each)]
     return each(alike)
+
+
+def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor]") -> "list[Tensor]":
+    """The tensors of `some` in the rows `of` [k] that are true, else those of `others`; of [] all or none."""
+    import torch
+
+    each = zip(some, others, strict=True)
+    return [torch.where(of.view(*of.shape, *[1] * (a.dim() - of.dim())), a, b) for a, b in each]
+
+
+def open_weights(module: "nn.Module", names: Sequence[str]) -> "Callable[..., Tensor]":
+    """A function of an input and of weights with these names, in order, that runs the module with them."""
+    shared = find_shared_names(module)
+    return lambda x, *weights: shared.call(module, dict(zip(names, weights, strict=True)), x)
+
+
+def take_features(model: Any) -> "nn.Module":
+    """A module that makes of images what the model makes of them before its last layer."""
+    from torch import nn
+
+    class Features(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            found: Tensor = model.features(x)
+            return found
+
+    return Features()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Examples, GeneratorArchitecture
+from fedaudit.attacks.evaluation.searches import choose_rows
 from fedaudit.fl.runtime.eager import eager
 
 Floats = NDArray[np.floating[Any]]
@@ -84,8 +85,8 @@ class LatentSearch:
                 out = make(z, label)
                 gap = (out - target).square().flatten(1).sum(1)
                 better = gap.detach() < best
-                best = torch.where(better, gap.detach(), best)
-                where[better], image[better] = z.detach()[better], out.detach()[better]
+                found = gap.detach(), z.detach(), out.detach()
+                best, where, image = choose_rows(better, found, (best, where, image))
                 if step < steps:
                     [z.grad] = torch.autograd.grad(gap.sum(), z)
                     adam.step()

@@ -28,13 +28,12 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.decoder import find_device, initialise, tensor
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
-from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching, open_weights, take_features
 from fedaudit.attacks.evaluation.sources import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.runtime.shared_weights import find_shared_names
 from fedaudit.fl.threats.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
@@ -110,27 +109,8 @@ class GRNN(Searching["Generators", Floats], PrototypeInversion):
 
     def imitate(self, search: "Generators", stackable: bool) -> "Callable[..., Tensor]":
         """Images and the weights of a client's model, in the order of `read`, to features."""
-        from torch import nn
-        from torch.func import functional_call
-
-        class Features(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = search.model
-
-            def forward(self, x: "Tensor") -> "Tensor":
-                found: Tensor = search.model.features(x)  # type: ignore[operator]
-                return found
-
-        module, names = Features(), [f"model.{name}" for name in list_weights(search.model)]
-        shared = find_shared_names(module)
-
-        def run(x: "Tensor", *weights: "Tensor") -> "Tensor":
-            given = shared.spread(dict(zip(names, weights, strict=True)))
-            found: Tensor = functional_call(module, given, (x,), tie_weights=False)
-            return found
-
-        return run
+        features = take_features(search.model)
+        return open_weights(features, [*list_weights(features)])
 
     def read(self, search: "Generators", copy: "Callable[..., Tensor]") -> "list[Tensor]":
         weights = [*list_weights(search.model).values()]

@@ -30,7 +30,7 @@ from fedaudit.attacks.evaluation.gradients import (
     labels,
     squared_distance,
 )
-from fedaudit.attacks.evaluation.searches import Measure
+from fedaudit.attacks.evaluation.searches import Measure, choose_rows
 from fedaudit.attacks.evaluation.stacked_lbfgs import StackedLBFGS
 from fedaudit.attacks.evaluation.update_inversion import CARD
 from fedaudit.attacks.evaluation.update_search import Drawn, UpdateSearch, UpdateSearching
@@ -173,11 +173,3 @@ def descend(c: IDLG.Config, variables: "list[Tensor]", loss: Measure, stacked: b
         if not stacked and not going:
             break
     return [v.detach() for v in variables]
-
-
-def choose_rows(of: "Tensor", some: "Sequence[Tensor]", others: "Sequence[Tensor]") -> "list[Tensor]":
-    """The tensors of `some` in the rows `of` [k] that are true, else those of `others`; of [] all or none."""
-    import torch
-
-    each = zip(some, others, strict=True)
-    return [torch.where(of.view(*of.shape, *[1] * (a.dim() - of.dim())), a, b) for a, b in each]

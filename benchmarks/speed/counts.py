@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.speed.ours import federate
 from benchmarks.speed.workload import SEED, invent, network
 from fedaudit.attacks.attack import Attack, Examples, Knowledge
+from fedaudit.attacks.batches.unsplit import Unsplit
 from fedaudit.attacks.evaluation.gradients import Update
 from fedaudit.attacks.evaluation.prototype_inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.evaluation.update_inversion import UpdateInversion
@@ -135,6 +136,27 @@ def count_models(attack: Attack, models: int) -> Counter[str]:
     return _count(lambda: attack.run(view, published.known, rng))
 
 
+def count_activations(attack: Attack, clients: int) -> Counter[str]:
+    """Of so many clients who sent features of four images each."""
+    published, rng = _Published(), np.random.default_rng(0)
+    sent = Artifact(
+        id="sent",
+        kind=Kind.FEATURES,
+        channel=Channel.UPLINK,
+        round=0,
+        sender=Party.client(0),
+        seen_by=("server",),
+        payload={"features": published.features(np.zeros((4, 1, 28, 28), np.float32)), "labels": np.arange(4)},
+    )
+    view = [replace(sent, id=f"sent/{k}", sender=Party.client(k)) for k in range(clients)]
+    return _count(lambda: attack.run(view, published.known, rng))
+
+
+def unsplit(rounds: int) -> Unsplit:
+    """Of one step of images and one of the clone a turn."""
+    return Unsplit(Unsplit.Config(rounds=rounds, image_steps=1, clone_steps=1))
+
+
 def invert(iterations: int, restarts: int) -> InvertingGradients:
     return InvertingGradients(InvertingGradients.Config(iterations=iterations, restarts=restarts))
 
@@ -175,6 +197,9 @@ ROWS: Mapping[str, Callable[[], Counter[str]]] = {
     ),
     "model_inversion of four models": lambda: count_more(
         lambda n: count_models(ModelInversion(ModelInversion.Config(iterations=n)), 4), 2
+    ),
+    "unsplit of four clients, two steps of images and one of the clone": lambda: count_more(
+        lambda n: count_activations(unsplit(n), 4), 2
     ),
 }
 

@@ -19,6 +19,12 @@ class SharedNames(NamedTuple):
         firsts = {k: v for k, v in values.items() if k not in self.others}
         return firsts | {place: firsts[first] for place, first in self.places.items() if first in firsts}
 
+    def call(self, module: Any, values: Mapping[str, Any], *inputs: Any) -> Any:
+        """What a module with these names makes of inputs by such values."""
+        from torch.func import functional_call
+
+        return functional_call(module, self.spread(values), inputs, tie_weights=False)
+
 
 def find_shared_names(module: Any) -> SharedNames:
     """Those of an nn.Module."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Knowledge
 from fedaudit.attacks.batches._running import run_first_layers
+from fedaudit.attacks.batches.unsplit_labels import Heads
 from fedaudit.attacks.evaluation.batch_readings import Batch
 from fedaudit.attacks.evaluation.decoder import DecoderTraining, Fit, Lesson, fit, hold_out
 from fedaudit.attacks.evaluation.gradients import Update, iterate_updates
@@ -30,10 +31,11 @@ from fedaudit.audit.observer.models import BoundExtractor
 from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings import catalog
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import seed_networks
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart, counts
-from tests.attacks.batches.batch_world import Known, draw_weights
+from tests.attacks.batches.batch_world import Convolved, Known, SentBack, draw_weights
 from tests.attacks.models.overfit import CONFIG, Mlp, overfit
 from tests.attacks.models.released import Released
 from tests.attacks.updates.gradients import Planted
@@ -208,6 +210,14 @@ def released() -> Released:
     return world
 
 
+@cache
+def convolved() -> Convolved:
+    """Four clients who send activations, and three who send features."""
+    world = Convolved(clients=4, size=6)
+    world.artifacts += Convolved(Kind.FEATURES, clients=3, size=6).artifacts
+    return world
+
+
 # Attacks on several targets, how many of their searches are alike where memory holds three, and how far images
 # may lie apart on the pretended device: L-BFGS goes where the last digits lead it
 SEARCHING = [
@@ -219,6 +229,7 @@ SEARCHING = [
     ("grnn_updates", {"iterations": 4}, sent, [2] * 3, 1e-5),
     ("grnn", {"steps": 4, "per_size": 5}, unequal, [2, 3], 1e-5),
     ("model_inversion", {"iterations": 4}, released, [1, 2, 2], 1e-4),
+    ("unsplit", {"rounds": 2, "image_steps": 2, "clone_steps": 2}, convolved, [2, 2, 3] * 2, 1e-5),
 ]
 
 
@@ -243,6 +254,21 @@ def test_searches_side_by_side_find_what_they_find_one_after_another(
     assert narrow.widths == widths
     for found in (halved, together, each):
         assert np.abs(found - here).max() <= (TOLERANCE if REAL else bound)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(REAL, reason="the pretended device counts")
+@apart
+def test_gradients_of_all_labels_of_a_batch_are_read_once() -> None:
+    """Though the head steps in between."""
+    asked, batch = list[Counter[str]](), (np.ones((4, 24), np.float32), np.zeros((4, 24), np.float32))
+    with accelerator():
+        for batches in (2, 3):
+            counts.clear()
+            Heads(move(SentBack(clients=1).knowledge)).measure([batch] * batches, None, 3, 0.1)
+            asked.append(Counter(counts))
+    more = asked[1] - asked[0]
+    assert more["copies from it"] == more["synchronisations"] == 1
 
 
 @pytest.mark.gpu

@@ -251,8 +251,9 @@ def fit_generators(n: int) -> GRNNUpdates:
         lambda n, targets: counting.count_inversion(fit_generators(n), targets),
         lambda n, targets: counting.count_prototypes(GRNN(GRNN.Config(steps=n)), targets),
         lambda n, targets: counting.count_models(ModelInversion(ModelInversion.Config(iterations=n)), targets),
+        lambda n, targets: counting.count_activations(counting.unsplit(n), targets),
     ],
-    ids=["dlg", "grnn_updates", "grnn", "model_inversion"],
+    ids=["dlg", "grnn_updates", "grnn", "model_inversion", "unsplit"],
 )
 @apart
 def test_four_targets_are_asked_for_at_once(of: Callable[[int, int], Counter[str]]) -> None:

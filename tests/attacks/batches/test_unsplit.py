@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedaudit.attacks.attack import Claim, Knowledge
-from fedaudit.attacks.batches.unsplit import RANDOM_CLONE, Inverter, Unsplit, total_variation
+from fedaudit.attacks.batches.unsplit import RANDOM_CLONE, Unsplit, draw_clone, total_variation
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.kinds import Kind
@@ -84,10 +84,10 @@ def test_a_clone_that_does_not_move_is_the_random_one() -> None:
 
 
 def test_without_a_step_every_image_is_grey_and_the_first_step_is_adams() -> None:
-    world = Convolved(clients=1)
-    inverter = Inverter(world.knowledge, Unsplit.Config(rounds=1, image_steps=1, clone_steps=0, lr=0.03))
-    z = np.zeros((2, 512), np.float32)
-    found = inverter.invert(Kind.SMASHED, z, 1, learns=False)
+    known, z = Convolved(clients=1).knowledge, np.zeros((2, 512), np.float32)
+    asked = [draw_clone(known, Kind.SMASHED, z, 1, learns=False)]
+    assert (asked[0].start[0] == 0.5).all()
+    [found] = make(rounds=1, image_steps=1, lr=0.03).search(asked, "cpu")
     assert np.allclose(np.abs(found - 0.5), 0.03, atol=1e-4)  # of Adam's first step the length is the rate
 
 

@@ -46,21 +46,22 @@ def test_under_a_head_that_it_draws_no_label_has_a_name_and_its_plant_says_so() 
 
 
 def test_gradients_are_those_of_the_mean_loss_by_hand() -> None:
-    heads, h = Heads(SentBack(clients=1).knowledge), np.ones((2, 24), np.float32)
+    heads, h = Heads(SentBack(clients=1).knowledge), np.eye(2, 24, dtype=np.float32)
     layer, _ = heads._build(None, 3)
     with torch.no_grad():
         p = torch.softmax(layer(torch.from_numpy(h)), 1).numpy()
         w = layer.weight.numpy()
     expected = (p - np.eye(10)[[4, 7]]) @ w / 2
-    assert np.allclose(heads.send(h, np.array([4, 7]), 3), expected, atol=1e-6)
-    near = heads.measure([(h, heads.send(h, np.array([4, 7]), 3))], None, 3, 0.0)[0]
+    [sent] = heads.send([(h, np.array([4, 7]))], 3)
+    assert np.allclose(sent, expected, atol=1e-6)
+    near = heads.measure([(h, sent)], None, 3, 0.0)[0]
     assert near.argmin(axis=1).tolist() == [4, 7] and np.allclose(near[[0, 1], [4, 7]], 0)
 
 
 def test_the_head_steps_along_the_labels_that_it_named() -> None:
     heads, rng = Heads(SentBack(clients=1).knowledge), np.random.default_rng(0)
     h = rng.normal(size=(8, 24)).astype(np.float32)
-    pairs = [(h, heads.send(h, np.arange(8), 3))] * 2
+    pairs = [(h, *heads.send([(h, np.arange(8))], 3))] * 2
     still, moved = (heads.measure(pairs, None, 5, lr) for lr in (0.0, 0.1))
     assert (still[0] == still[1]).all() and (still[0] == moved[0]).all() and (moved[0] != moved[1]).any()
     layer, _ = heads._build(None, 5)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedaudit.attacks.evaluation.searches import Measure, Search, Searching
+from fedaudit.attacks.evaluation.searches import Measure, Search, Searching, choose_rows, open_weights
 from fedaudit.attacks.evaluation.stacked_lbfgs import MOVES, StackedLBFGS
-from fedaudit.attacks.updates.idlg import IDLG, choose_rows, descend
+from fedaudit.attacks.updates.idlg import IDLG, descend
+from fedaudit.fl.training.layout import channels_last
 
 # One row each: where L-BFGS needs many moves, where it starts at a least value, and where it leaves all numbers
 STARTS = [[-1.2, 1.0], [1.0, 1.0], [1e80, -1e80], [0.5, 2.0], [0.0, 0.0]]
@@ -140,6 +141,26 @@ def test_a_batch_has_a_row_for_each_search() -> None:
     attack = Doubling()
     assert attack._search_together([*attack.draw(3)], "cpu") == [0, 2, 4]
     assert "imitated" not in attack.met
+
+
+class Normalising(Doubling):
+    """Through a convolution that is normalised by groups, with weights in the layout of convolutions."""
+
+    net = channels_last(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(2, 4)))
+
+    def read(self, search: Point, copy: float) -> list[Tensor]:
+        return [p.detach() for p in self.net.parameters()]
+
+    def list_measures(self, search: Point, copy: float) -> list[Measure]:
+        run = open_weights(self.net, [name for name, _ in self.net.named_parameters()])
+        return [lambda x, *weights: run(x.expand(2, 3, 5, 5), *weights).abs().sum()]
+
+
+def test_a_batch_is_normalised_by_groups() -> None:
+    attack = Normalising()
+    each = attack.search(attack.draw(3), "cpu")
+    assert attack._search_together([*attack.draw(3)], "cpu") == pytest.approx(each, rel=1e-4)
+    assert each[0] != each[1]
 
 
 def test_rows_are_chosen_one_by_one_and_a_search_alone_as_a_whole() -> None:

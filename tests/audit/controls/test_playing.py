@@ -5,10 +5,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.attack import Examples, Knowledge, Visit
 from fedaudit.attacks.evaluation.prototype_plays import Reading, ReadSource, _list_prototypes, read
 from fedaudit.attacks.evaluation.sources import Source, prototypes
+from fedaudit.attacks.prototypes.grnn import GRNN, draw_generators, list_weights
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
@@ -200,3 +202,19 @@ def test_a_visit_in_another_round_or_with_other_images_is_another() -> None:
         assert player.count_plays() == number
     player.play(visit, [own], 1, steps=0)
     assert player.count_plays() == len(asked)
+
+
+def test_a_search_runs_every_client_through_its_own_network() -> None:
+    """GRNN's copies run all that are alike, each with the weights that it is given."""
+    read_sources, known = reading("Log")[0][:2], federation("Log")[1]
+    assert known.auxiliary is not None
+    features, x = torch.from_numpy(read_sources[0].source.features), torch.from_numpy(known.auxiliary.x[:3])
+    drawn = [
+        draw_generators(r.extractor, features, torch.ones(()), known.shape, torch.Generator())
+        for r in read_sources
+    ]
+    assert drawn[0].kind == drawn[1].kind
+    run, expected = GRNN().imitate(drawn[0], False), [d.model.features(x) for d in drawn]  # type: ignore[operator]
+    found = [run(x, *list_weights(d.model).values()) for d in drawn]
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(*expected)
