@@ -63,6 +63,7 @@ FILES = (
     "tests/fl/test_accelerator.py",
     "tests/contracts/test_attacks_on_accelerator.py",
     "tests/audit/phases/test_device.py",
+    "tests/fl/runtime/test_transfer.py",
 )
 OWN = os.environ.get("FEDAUDIT_ACCELERATOR") == "1"
 # torch's engine counts devices once and starts threads for them, beside which nobody may fork

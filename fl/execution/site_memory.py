@@ -13,6 +13,7 @@ from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State, head_names
+from fedaudit.fl.runtime.transfer import send
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message
@@ -58,7 +59,7 @@ class SiteMemory:
 
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""
-        self.initial = {k: v.to(self.device) for k, v in initial.items()}
+        self.initial = {k: send(v, self.device) for k, v in initial.items()}
 
     def stay(self) -> None:
         """The server works on this device: what clients train stays here."""
@@ -70,7 +71,7 @@ class SiteMemory:
 
     def recall(self, model: State) -> None:
         """The shared model of the round before, for an adversary that remembers it."""
-        self.before = {k: v.to(self.device) for k, v in model.items()}
+        self.before = {k: send(v, self.device) for k, v in model.items()}
 
     def begin(self, round: int, message: Message) -> None:
         """A round's broadcast arrives."""
@@ -78,7 +79,7 @@ class SiteMemory:
         self.message = self.kept | self._move_here(message)
 
     def _move_here(self, message: Message) -> Message:
-        return {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
+        return {k: {n: send(v, self.device) for n, v in p.items()} for k, p in message.items()}
 
     def read_public(self, candidates: int) -> Tensor:
         """[m, ...] normalised examples that everybody has, with so many of each client's among them."""
@@ -87,5 +88,5 @@ class SiteMemory:
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         """[n, ...] normalised examples of these rows, and [n, ...] their labels."""
-        x = torch.from_numpy(arrays.x[index]).to(self.device)
-        return normalise(x, self.data), torch.from_numpy(arrays.y[index]).to(self.device)
+        x, y = (send(torch.from_numpy(of[index]), self.device) for of in (arrays.x, arrays.y))
+        return normalise(x, self.data), y

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.transfer import fetch
 from fedaudit.fl.training.local import Handle, Params, Trained, choose_trained
 from fedaudit.fl.training.private import PrivateTraining
 
@@ -90,8 +91,9 @@ class Stack:
 
     def finish(self, steps: Sequence[int], lasts: Sequence[int]) -> list[Trained]:
         """What each client has after so many steps, so many of them in its last epoch."""
+        bring = fetch if self._leaves_on == "cpu" else dict[str, Tensor]
         moved, fixed = (
-            {k: v.detach().to(self._leaves_on) for k, v in values.items()}
+            bring({k: v.detach() for k, v in values.items()})
             for values in ({**self._params, **self._buffers}, self._fixed)
         )
         others = self._net.shared_names.others
