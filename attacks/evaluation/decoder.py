@@ -155,13 +155,13 @@ def _fit_alone(f: Fit, lesson: Lesson, training: DecoderTraining) -> "nn.Module"
     def measure(rows: "Tensor", *noise: "Tensor") -> "Tensor":
         return lesson.loss(f.networks, x[rows[0]], y[rows[0]], *(z[0] for z in noise)).reshape(1)
 
-    def move(scales: Sequence[float]) -> None:
+    def take_step(scales: Sequence[float]) -> None:
         adam.param_groups[0]["lr"] = training.lr * scales[0]
         adam.step()
         adam.zero_grad()
 
     views = [w.detach()[None] for w in weights]
-    for w, best in zip(views, _descend([f.generator], views, measure, move, lesson, training), strict=True):
+    for w, best in zip(views, _descend([f.generator], views, measure, take_step, lesson, training), strict=True):
         w.copy_(best)
     return f.networks
 
@@ -199,7 +199,7 @@ def _fit_together(fits: Sequence[Fit], lesson: Lesson, training: DecoderTraining
         return found
 
     generators = [f.generator.clone_state() for f in fits]  # whoever has to begin again draws the same
-    best = _descend(generators, [w.detach() for w in weights], measure, adam.move, lesson, training)
+    best = _descend(generators, [w.detach() for w in weights], measure, adam.take_step, lesson, training)
     for f, *found in zip(fits, *best, strict=True):
         for p, w in zip(f.networks.parameters(), found, strict=True):
             p.detach().copy_(w)
@@ -210,7 +210,7 @@ def _descend(
     generators: "Sequence[torch.Generator]",
     weights: "Sequence[Tensor]",
     measure: "Callable[..., Tensor]",
-    move: Callable[[Sequence[float]], None],
+    take_step: Callable[[Sequence[float]], None],
     lesson: Lesson,
     training: DecoderTraining,
 ) -> "list[Tensor]":
@@ -222,7 +222,7 @@ def _descend(
         generators: Of batches and noise.
         weights: That move.
         measure: Row numbers and noise to losses [networks].
-        move: Takes a step down their sum, at these parts of the full rate.
+        take_step: Takes a step down their sum, at these parts of the full rate.
         lesson: What is learnt.
         training: How long at most, and how fast.
     """
@@ -253,7 +253,7 @@ def _descend(
             batches = [*torch.split(shuffled, training.batch, 1)][::-1]
         batch = batches.pop()
         torch.autograd.backward(measure(batch, *draw(batch.shape[1], everyone)).sum())
-        move([s.scale_rate(step) for s in schedules])
+        take_step([s.scale_rate(step) for s in schedules])
         looking = [i for i, s in enumerate(schedules) if step <= s.last and (step == s.last or not step % LOOK)]
         if not looking:
             continue
@@ -284,7 +284,7 @@ class StackedAdam:
         self._weights, self._moves = weights, [torch.zeros_like(w) for w in weights]
         self._adam = eager(torch.optim.Adam)(self._moves, lr=lr, fused=True)
 
-    def move(self, scales: Sequence[float]) -> None:
+    def take_step(self, scales: Sequence[float]) -> None:
         """A step down the gradients, which are used up, at these parts of the rate."""
         import torch
 

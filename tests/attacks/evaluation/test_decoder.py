@@ -126,7 +126,7 @@ def test_each_row_of_a_stack_moves_as_torchs_adam_moves_it_at_its_own_rate() -> 
     adams = [torch.optim.Adam([row]) for row in alone]
     for slope, parts in zip(slopes, scales, strict=True):
         stack.grad = slope.clone()
-        stacked.move(parts)
+        stacked.take_step(parts)
         for row, adam, own, part in zip(alone, adams, slope, parts, strict=True):
             row.grad, adam.param_groups[0]["lr"] = own.clone(), 0.1 * part
             adam.step()
