@@ -61,7 +61,7 @@ bench: $(INSTALLED)  ## speed, as ratios to a plain loop, other frameworks, the 
 	$(if $(ATTACKS),$(RUN)/python -m benchmarks.speed.attacks)
 
 # BlazeFL runs on Python 3.12 and newer: PYTHON=python3.12
-PEERS := pfl fedlab flower jax_scan $(shell $(PYTHON) -c "import sys; print('blazefl' * (sys.version_info >= (3, 12)))")
+PEERS := pfl fedlab flower jax_steps $(shell $(PYTHON) -c "import sys; print('blazefl' * (sys.version_info >= (3, 12)))")
 bench-peers: $(PEERS:%=.peers/%/.installed)  ## environments of the frameworks that bench compares with, one each
 
 paper: $(INSTALLED)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe

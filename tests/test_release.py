@@ -99,7 +99,7 @@ def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested(
 
 
 def test_frameworks_that_the_bench_compares_with_are_locked() -> None:
-    named = {"pfl": "pfl", "fedlab": "fedlab", "flower": "flwr", "blazefl": "blazefl", "jax_scan": "jaxlib"}
+    named = {"pfl": "pfl", "fedlab": "fedlab", "flower": "flwr", "blazefl": "blazefl", "jax_steps": "jaxlib"}
     assert set(named) == {path.stem for path in (ROOT / "benchmarks/speed/peers").glob("*.txt")}
     for environment, package in named.items():
         assert package in locked(f"benchmarks/speed/peers/{environment}.txt")

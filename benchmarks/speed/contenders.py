@@ -23,7 +23,7 @@ import torch
 from fedaudit.fl.runtime.machine import cores
 
 ROOT = Path(__file__).parents[2]
-PEERS = {"pfl": "pfl-research", "fedlab": "FedLab", "flower": "Flower", "blazefl": "BlazeFL", "jax_scan": "JAX"}
+PEERS = {"pfl": "pfl-research", "fedlab": "FedLab", "flower": "Flower", "blazefl": "BlazeFL", "jax_steps": "JAX"}
 # What fl/runtime/workers.py:tune_allocator sets, as glibc reads it when a process starts
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),

@@ -1,7 +1,7 @@
-"""FedAvg in JAX: a client is one compiled scan over its batches, and clients come one after the other.
+"""FedAvg in JAX: all steps of a client are one compiled function, and clients come one after the other.
 
-As a user of JAX writes it, for the small network: channels last, pooling as a maximum over an axis, and the scan
-unrolled, since XLA runs a convolution inside of a loop twenty times as slowly on a processor.
+As a user of JAX writes it, for the small network: channels last, pooling as a maximum over an axis. A scan over the
+steps is unrolled, since XLA runs a convolution inside of a loop twenty times as slowly on a processor.
 """
 
 import sys
@@ -40,17 +40,13 @@ def loss(weights: Weights, x: Array, y: Array) -> Array:
 
 @partial(jax.jit, static_argnames=("epochs", "lr", "decay"))
 def add_client(
-    total: Weights, weights: Weights, x: Array, y: Array, client: int, epochs: int, lr: float, decay: float
+    total: Weights, weights: Weights, x: Array, y: Array, *, epochs: int, lr: float, decay: float
 ) -> Weights:
-    """The sum of weights with those that a client trains, of all clients' batches x [clients, steps, b, ...]."""
-
-    def step(own: Weights, batch: tuple[Array, Array]) -> tuple[Weights, None]:
-        slopes = jax.grad(loss)(own, *batch)
-        return {k: w - lr * (slopes[k] + decay * w) for k, w in own.items()}, None
-
+    """The sum of weights with those that a client trains on its batches x [steps, b, H, W, C], y [steps, b]."""
     own = weights
-    for _ in range(epochs):
-        own, _ = lax.scan(step, own, (x[client], y[client]), unroll=True)
+    for step in [*range(len(y))] * epochs:
+        slopes = jax.grad(loss)(own, x[step], y[step])
+        own = {k: w - lr * (slopes[k] + decay * w) for k, w in own.items()}
     return {k: total[k] + own[k] for k in own}
 
 
@@ -59,28 +55,29 @@ def main() -> None:
     if work.name != "small" or work.each % work.batch_size:
         raise RuntimeError("written for the small network, and for batches of one size")
     turns, model = Turns(work), work.network()
-    x, y = _split(work, work.x.permute(0, 2, 3, 1)), _split(work, work.y)
+    parts = [*zip(_split(work, work.x.permute(0, 2, 3, 1)), _split(work, work.y), strict=True)]
     weights = {k: jnp.asarray(v.cpu().numpy()) for k, v in model.state_dict().items()}
     nothing = {k: jnp.zeros_like(w) for k, w in weights.items()}
     settings: Any = {"lr": work.settings["lr"], "decay": work.settings["weight_decay"]}
-    train = partial(add_client, x=x, y=y, epochs=work.epochs, **settings)
-    jax.block_until_ready(train(nothing, weights, client=0))  # compiles
+    train = partial(add_client, epochs=work.epochs, **settings)
+    jax.block_until_ready(train(nothing, weights, *parts[0]))  # compiles
     turns.ready(jax.__version__, f"1 process, {jax.default_backend()} of {cores()} threads")
     for cohort in work.cohorts:
         if not turns.begin():
             return
         total = nothing
         for client in cohort:
-            total = train(total, weights, client=client)
+            total = train(total, weights, *parts[client])
         weights = {k: w / len(cohort) for k, w in total.items()}
         jax.block_until_ready(weights)
         model.load_state_dict({k: torch.from_numpy(np.array(w)) for k, w in weights.items()})
         turns.end(model)
 
 
-def _split(work: Workload, values: torch.Tensor) -> Array:
-    """[clients, steps, b, ...]"""
-    return jnp.asarray(values.cpu().numpy().reshape(work.clients, -1, work.batch_size, *values.shape[1:]))
+def _split(work: Workload, values: torch.Tensor) -> list[Array]:
+    """Of each client [steps, b, ...]."""
+    split = values.cpu().numpy().reshape(work.clients, -1, work.batch_size, *values.shape[1:])
+    return [jnp.asarray(client) for client in split]
 
 
 if __name__ == "__main__":
