@@ -1,7 +1,7 @@
 """FedAvg in JAX: all steps of a client are one compiled function, and clients come one after the other.
 
-As a user of JAX writes it, for the small network: channels last, pooling as a maximum over an axis. A scan over the
-steps is unrolled, since XLA runs a convolution inside of a loop twenty times as slowly on a processor.
+As a user of JAX writes it, for the small network: channels last, pooling as a maximum over an axis. A scan over
+the steps is unrolled, since XLA runs a convolution inside of a loop twenty times as slowly on a processor.
 """
 
 import sys
