@@ -35,12 +35,8 @@ from fedaudit.fl.runtime.machine import choose_device, cores
 SAME, SIMILAR = 0.002, 0.1
 
 
-def measure_limits(
-    device: str, flop: float, seconds: float = 1.0, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
+def measure_limits(device: str, flop: float, seconds: float = 1.0) -> dict[str, float]:
     """Client-samples of `flop` each per second if all ran like one large float32 kernel, on all cores or a GPU.
-
-    By another clock than the wall's on one core.
 
     A product `@` goes to MKL, which takes a slow path on some processors; convolutions go to oneDNN.
     """
@@ -55,16 +51,16 @@ def measure_limits(
         "3 x 3 convolution": (2 * 9 * x.numel() * channels, lambda: torch.conv2d(x, w, padding=1)),
     }
     threads, best = torch.get_num_threads(), dict.fromkeys(kernels, 0.0)
-    torch.set_num_threads(cores() if clock is time.perf_counter else 1)
+    torch.set_num_threads(cores())
     try:
         end = time.perf_counter() + seconds
         with torch.inference_mode():
             while time.perf_counter() < end:
                 for name, (work, run) in kernels.items():
-                    began = clock()
+                    began = time.perf_counter()
                     run()
                     wait_for(device)
-                    best[name] = max(best[name], work / (clock() - began))
+                    best[name] = max(best[name], work / (time.perf_counter() - began))
     finally:
         torch.set_num_threads(threads)
     return {name: speed / flop for name, speed in best.items()}
