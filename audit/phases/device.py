@@ -9,6 +9,7 @@ CUDA.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 import torch
@@ -75,8 +76,12 @@ class DeviceChoice:
             here, there = (trainer(make, settings, case.data, device) for device in ("cpu", self.accelerator))
             assert here is not None and there is not None, "the network and its training are known"
             examples = images(case.data, np.arange(batch * STEPS) % len(case.data.train))
-            _train(there, examples, CLIENTS)  # kernels are loaded and chosen in the first
-            took[batch] = (_train(there, examples, CLIENTS), _train(here, examples, 1) * CLIENTS / cores())
+            try:
+                _train(there, examples, CLIENTS)  # kernels are loaded and chosen in the first
+                seconds = _train(there, examples, CLIENTS)
+            except RuntimeError:  # no memory for them, or an operation that it has not
+                seconds = inf
+            took[batch] = seconds, _train(here, examples, 1) * CLIENTS / cores()
         return took
 
 
@@ -84,7 +89,8 @@ def decide(took: Mapping[int, tuple[float, float]], accelerator: str) -> dict[st
     """Where it is faster, of what `measure` gives, and why."""
     is_faster = all(device <= processors for device, processors in took.values())
     said = (
-        f"with batches of {batch} {device:.2g} s on {accelerator}, {processors:.2g} s on the processors"
+        f"with batches of {batch} {f'{device:.2g} s' if device < inf else 'not at all'} on {accelerator}, "
+        f"{processors:.2g} s on the processors"
         for batch, (device, processors) in took.items()
     )
     why = f"{CLIENTS} clients trained {STEPS} steps {'; '.join(said)}"

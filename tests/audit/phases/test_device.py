@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.audit.phases.device import DEVICE, DeviceChoice, decide
 from fedaudit.audit.phases.execute import execute
 from fedaudit.audit.settings.config import Config
@@ -35,6 +39,17 @@ def test_the_reason_states_what_was_measured() -> None:
         "cuda",
         "16 clients trained 8 steps with batches of 2 0.031 s on cuda, 0.25 s on the processors",
     ]
+
+
+def test_a_device_on_which_it_cannot_train_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: ShadowTrainer, *given: Any, **more: Any) -> NDArray[np.float32]:
+        if self.device == "cuda":
+            raise torch.OutOfMemoryError
+        return np.zeros(0, np.float32)
+
+    monkeypatch.setattr(ShadowTrainer, "__call__", refuse)
+    settled = DeviceChoice(RunDir(tmp_path), tiny(), "cuda").settle()
+    assert settled[DEVICE] == "cpu" and "with batches of 20 not at all on cuda" in settled["measured before"]
 
 
 @pytest.mark.parametrize("kept", ["cpu", "cuda"])
