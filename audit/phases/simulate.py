@@ -12,7 +12,7 @@ from fedaudit.audit.robustness.dropout import find_holders
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.record import Recorded, is_recorded, keeps_last, list_kinds
-from fedaudit.fl.execution.batched import Batched, takes_means_alone
+from fedaudit.fl.execution.batched import Batched, leave_uploads
 from fedaudit.fl.execution.site import Site
 from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
 from fedaudit.fl.recording.recorder import Choice, Recorder
@@ -49,8 +49,7 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
         federation = simulation.build(
             simulation.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
-        if takes_means_alone(case.method, federation):
-            workers.everywhere("stay")
+        leave_uploads(case.method, federation)
         case.method.run(federation)
     for log in logs.values():
         log.close()

@@ -117,18 +117,23 @@ def count_prototypes(attack: PrototypeInversion, clients: int) -> Counter[str]:
     return _count(lambda: attack.invert([task] * clients, task.extractor, published.known, rng))
 
 
+def _send(kind: Kind, channel: Channel, sender: Party, payload: Mapping[str, Any]) -> Artifact:
+    """A message of the first round, which everybody sees."""
+    return Artifact(
+        id="sent",
+        kind=kind,
+        channel=channel,
+        round=0,
+        sender=sender,
+        seen_by=("server", "client"),
+        payload=payload,
+    )
+
+
 def count_models(attack: Attack, models: int) -> Counter[str]:
     """Of so many models that clients made of the one that they were sent."""
     published, rng = _Published(), np.random.default_rng(0)
-    sent = Artifact(
-        id="sent",
-        kind=Kind.GLOBAL_MODEL,
-        channel=Channel.DOWNLINK,
-        round=0,
-        sender=SERVER,
-        seen_by=("server", "client"),
-        payload=published.start,
-    )
+    sent = _send(Kind.GLOBAL_MODEL, Channel.DOWNLINK, SERVER, published.start)
     moved = {k: v - np.float32(published.gradient[k]) for k, v in published.start.items()}
     view = [sent, replace(sent, id="next", round=1, payload=moved)]
     made = replace(sent, kind=Kind.LOCAL_MODEL, channel=Channel.UPLINK, payload=moved, origin="replayed")
@@ -139,15 +144,9 @@ def count_models(attack: Attack, models: int) -> Counter[str]:
 def count_activations(attack: Attack, clients: int) -> Counter[str]:
     """Of so many clients who sent features of four images each."""
     published, rng = _Published(), np.random.default_rng(0)
-    sent = Artifact(
-        id="sent",
-        kind=Kind.FEATURES,
-        channel=Channel.UPLINK,
-        round=0,
-        sender=Party.client(0),
-        seen_by=("server",),
-        payload={"features": published.features(np.zeros((4, 1, 28, 28), np.float32)), "labels": np.arange(4)},
-    )
+    features = published.features(np.zeros((4, 1, 28, 28), np.float32))
+    payload = {"features": features, "labels": np.arange(4)}
+    sent = _send(Kind.FEATURES, Channel.UPLINK, Party.client(0), payload)
     view = [replace(sent, id=f"sent/{k}", sender=Party.client(k)) for k in range(clients)]
     return _count(lambda: attack.run(view, published.known, rng))
 

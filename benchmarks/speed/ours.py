@@ -11,7 +11,7 @@ from benchmarks.speed.workload import LOCAL, SEED, network
 from fedaudit import __version__
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Participation
-from fedaudit.fl.execution.batched import Batched, takes_means_alone
+from fedaudit.fl.execution.batched import Batched, leave_uploads
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import RoundMethod
@@ -62,8 +62,7 @@ def federate(
         workers=pool,
     )
     method.open(federation)
-    if takes_means_alone(method, federation):
-        pool.everywhere("stay")
+    leave_uploads(method, federation)
     return federation
 
 

@@ -74,6 +74,12 @@ class Batched(Workers):
                 yield from train_so(self._site, clients, self._width)
 
 
+def leave_uploads(method: Method, federation: Federation) -> None:
+    """Have what clients train stay where they train, where nothing but its mean is read."""
+    if takes_means_alone(method, federation):
+        federation.workers.everywhere("stay")
+
+
 def takes_means_alone(method: Method, federation: Federation) -> bool:
     """Whether nothing reads a round's uploads but the mean of them: no code of the method's, no protection.
 

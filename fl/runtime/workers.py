@@ -157,9 +157,8 @@ class Pool(Workers):
         context: Any = choose_context()
         self._ends: list[SharedPipe] = []
         self._processes: list[multiprocessing.Process] = []
-        self._took: dict[
-            str, tuple[float, float]
-        ] = {}  # seconds, and bytes of the answer, of an item of each work
+        # work -> seconds of an item, and bytes of its answer
+        self._took: dict[str, tuple[float, float]] = {}
         for _ in range(count):
             memory = mmap(-1, SIZE) if is_forked else None
             ours, theirs = (SharedPipe(end, memory) for end in context.Pipe())

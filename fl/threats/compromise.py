@@ -22,6 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.records import require_returned
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.task import Task
+from fedaudit.fl.runtime.transfer import fetch
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
 from fedaudit.fl.threats.forging import check_layout
@@ -133,7 +134,7 @@ class Compromise:
         """What it sends after its work; `received` is what its update is a change from."""
         if self.adversary is None or client.index not in self.acting(client.round):
             return reply
-        here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
+        here = {k: fetch(p) for k, p in received.items()}
         crafted = self.adversary.craft(client, reply, here)
         require_returned(self.adversary, Adversary, "craft", crafted)
         check_layout(self.adversary.card.title, reply.message, crafted.message)

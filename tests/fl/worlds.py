@@ -22,7 +22,7 @@ from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation
 from fedaudit.fl.devices.counted import Counted
-from fedaudit.fl.execution.batched import WIDTH, Batched, takes_means_alone
+from fedaudit.fl.execution.batched import WIDTH, Batched, leave_uploads
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.federation import Federation, Holdings
@@ -208,8 +208,7 @@ def run(
             aggregator=aggregator or mean(),
             compromise=compromise,
         )
-        if takes_means_alone(method, federation):
-            pool.everywhere("stay")
+        leave_uploads(method, federation)
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):
         if log:
